@@ -1,0 +1,115 @@
+# `make` lists what there is. What CI runs is a target here, and nothing else.
+#
+#   GO       the go command              go
+#   PYTHON   a Python 3.8 or later       the first good one on PATH (tools/python.sh)
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+VERSION := $(shell cat VERSION)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# Each family of tools has a go.mod of its own: pinned, without effect on the module graph of those who import ours.
+LINT := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+BUF := $(GO) tool -modfile=tools/buf/go.mod buf
+DEADCODE := $(GO) tool -modfile=tools/check/go.mod deadcode
+SHFMT := $(GO) tool -modfile=tools/check/go.mod shfmt
+
+SCRIPTS := .ci/run $(wildcard tools/*.sh test/*.sh examples/*/*.sh)
+export GO
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ---- run and build
+
+.PHONY: run
+run: ## Set everything up and serve the example model in the foreground
+	@tools/run.sh
+
+.PHONY: build
+build: ## Build bin/flambeau (no cgo) and bin/libflambeau.so (for Python workers)
+	@tools/prerequisites.sh
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/flambeau ./cmd/flambeau
+	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -buildmode=c-shared -o bin/libflambeau.so ./cmd/libflambeau
+
+.PHONY: wheel
+wheel: ## Build dist/flambeau-*.whl: server, worker, archiver and the torchserve command
+	@tools/prerequisites.sh python
+	"$$(tools/python.sh)" tools/wheel/build.py --out dist
+
+# ---- tests
+
+.PHONY: test
+test: ## Set up and pass all the tests, those with real torch too
+	@tools/test.sh
+
+.PHONY: test-short
+test-short: ## Go tests without real processes, with the race detector
+	$(GO) test -race -short ./...
+
+.PHONY: test-py
+test-py: ## Python tests only
+	@tools/test.sh python
+
+.PHONY: test-e2e
+test-e2e: ## End-to-end tests only: the wheel's server with real workers
+	@tools/test.sh e2e
+
+.PHONY: conformance
+conformance: ## Compare with the recorded answers of TorchServe (needs ../shared/conformance)
+	@tools/conformance.sh $(CONFORM)
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (20s)
+	@tools/fuzz.sh
+
+# ---- quality
+
+.PHONY: lint
+lint: ## Linters and formatters over Go, Python and shell, changing nothing
+	@tools/lint.sh
+
+.PHONY: fmt
+fmt: ## Format Go, Python and shell files
+	$(LINT) fmt
+	.venv-lint/bin/ruff format python_compat examples tools
+	.venv-lint/bin/ruff check --fix-only python_compat examples tools
+	$(SHFMT) -w $(SCRIPTS)
+
+.PHONY: check
+check: lint fresh ## lint and fresh
+
+.PHONY: deadcode
+deadcode: ## Report code that nothing reaches (the SDK's exports look dead, and are not)
+	$(DEADCODE) -test ./...
+
+.PHONY: ci
+ci: ## What CI runs
+	@bash .ci/run
+
+# ---- generated files
+
+.PHONY: proto
+proto: ## Lint proto/ and generate its Go code (the first time builds buf: about three minutes)
+	$(BUF) lint
+	$(BUF) format -w
+	$(BUF) generate
+
+.PHONY: docs
+docs: ## Write docs/configuration.md from internal/config
+	$(GO) run ./cmd/flambeau docs configuration > docs/configuration.md
+
+.PHONY: fresh
+fresh: ## Fail when go.mod or a generated file is not what its source gives
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+	@tools/generated.sh
+
+.PHONY: clean
+clean: ## Remove what was built and the environments that make made
+	rm -rf bin dist .build .venv-run .venv-test .venv-lint examples/*/store examples/*/run
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+
+	"github.com/flambeau-serve/flambeau/frontend/httpapi"
+	"github.com/flambeau-serve/flambeau/internal/config"
+)
+
+// listener is one open listener and the key that moves it.
+type listener struct {
+	name, key string
+	address   config.Address
+	server    *httpapi.Server
+}
+
+// openListeners opens TorchServe's three listeners, or two when inference and management share an address.
+func openListeners(ctx context.Context, cfg *config.Config, api *httpapi.API) (open []listener, err error) {
+	wanted := []struct {
+		name, key string
+		address   config.Address
+		port      httpapi.Port
+	}{
+		{"inference", "inference_address", cfg.Inference, httpapi.Inference},
+		{"management", "management_address", cfg.Management, httpapi.Management},
+	}
+	if cfg.Inference == cfg.Management {
+		wanted = wanted[:1]
+		wanted[0].name, wanted[0].port = "inference and management", httpapi.Joint
+	}
+	certificate := certificateOnce(cfg.TLS)
+	add := func(name, key string, address config.Address, port httpapi.Port) error {
+		var secure *tls.Config
+		if address.TLS {
+			var err error
+			if secure, err = certificate(); err != nil {
+				return err
+			}
+		}
+		where := address.Listen()
+		if address.Network() == "unix" {
+			where = "unix:" + where
+		}
+		s, err := api.Listen(ctx, where, port, secure)
+		if err != nil {
+			return fmt.Errorf("%w; stop what uses it, or change %s in config.properties", err, key)
+		}
+		open = append(open, listener{name, key, address, s})
+		return nil
+	}
+	for _, w := range wanted {
+		if err := add(w.name, w.key, w.address, w.port); err != nil {
+			return nil, errors.Join(err, closeListeners(ctx, open))
+		}
+	}
+	if cfg.MetricsAPI {
+		if err := add("metrics", "metrics_address", cfg.Metrics, httpapi.MetricsPort); err != nil {
+			return nil, errors.Join(err, closeListeners(ctx, open))
+		}
+	}
+	return open, nil
+}
+
+// closeListeners closes them all at once; requests that are being answered may end until ctx does.
+func closeListeners(ctx context.Context, open []listener) error {
+	failed := make(chan error, len(open))
+	for _, l := range open {
+		go func() { failed <- l.server.Shutdown(ctx) }()
+	}
+	var errs []error
+	for range open {
+		errs = append(errs, <-failed)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/flambeau-serve/flambeau/internal/config"
+)
+
+// limitMemory keeps the server's own memory below half of its cgroup's limit, which it shares with the workers, unless GOMEMLIMIT says something
+// else. It is a soft limit: near it the garbage collector works more.
+func limitMemory(environ []string, log *slog.Logger) {
+	for _, entry := range environ {
+		if strings.HasPrefix(entry, "GOMEMLIMIT=") {
+			return
+		}
+	}
+	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		if limit, ok := cgroupLimit(file); ok {
+			debug.SetMemoryLimit(limit / 2)
+			log.Info("memory of the server is limited", "bytes", limit/2, "cgroup_bytes", limit)
+			return
+		}
+	}
+}
+
+// cgroupLimit reads a limit, if the file has one.
+func cgroupLimit(file string) (int64, bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	const unlimited = 1 << 50 // cgroup v1 writes a huge number
+	return limit, err == nil && limit > 0 && limit < unlimited
+}
+
+// logSettings writes what differs from the defaults, and why.
+func logSettings(cfg *config.Config, log *slog.Logger) {
+	log.Info("starting", "version", version, "pid", os.Getpid(), "config_file", cfg.File, "temp_folder", cfg.Env.TempDir)
+	for _, v := range cfg.Values() {
+		if v.Origin.Kind != config.FromDefault {
+			log.Info("setting", "key", v.Key, "value", v.Text, "origin", v.Origin.String())
+		}
+	}
+	if cfg.ModelAPI && cfg.Value("allowed_urls").Origin.Kind == config.FromDefault {
+		log.Warn("models may be fetched from any URL by whoever reaches the management API; set allowed_urls to the places that you use")
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/frontend/httpapi"
+	"github.com/flambeau-serve/flambeau/frontend/httpapi/token"
+	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/internal/logfiles"
+)
+
+// server is a whole running server.
+type server struct {
+	cfg       *config.Config
+	core      *core
+	keys      *token.Keys // nil when tokens are off
+	measures  *measures
+	listeners []listener
+	progress  progress
+	stopped   chan error // what the listeners ended with, one each
+}
+
+// progress is told how the start goes.
+type progress interface {
+	Listening(listeners []listener)
+	Registered(name, url string, err error)
+	Started(ctx context.Context) // all listeners answer, all start-up models are registered
+	Changed()                    // an instance changed its state
+	Ended()                      // ctx of Started has ended: return when nothing is written any more
+}
+
+// runServer serves until ctx ends, a signal asks to stop, or a listener fails. A second signal ends it without waiting for what runs.
+func runServer(ctx context.Context, cfg *config.Config, logs *logfiles.Logs, show func(*server) progress) (err error) {
+	log := logs.Server()
+	for _, w := range cfg.Warnings() {
+		log.Warn(w) //nolint:sloglint // the configuration's own words
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	s := &server{cfg: cfg}
+	s.progress = show(s)
+	defer func() {
+		stop() // from here on a signal ends the process at once
+		s.progress.Ended()
+		log.Info("stopping", "drain", cfg.ShutdownTimeout)
+		if failure := s.shutdown(ctx); failure != nil {
+			log.Error("not everything was stopped in order", "reason", failure.Error())
+			err = errors.Join(err, failure)
+		}
+		log.Info("stopped")
+	}()
+	if err := s.start(ctx, logs); err != nil {
+		log.Error("the server cannot start", "reason", err.Error())
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.stopped:
+		return err
+	}
+}
+
+// start wires everything and opens the listeners; what it has made when it fails is shutdown's to take down.
+func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
+	cfg, log := s.cfg, logs.Server()
+	var err error
+	if s.measures, err = newMeasures(cfg, func() { s.progress.Changed() }); err != nil {
+		return err
+	}
+	if s.core, err = newCore(cfg, logs, s.measures); err != nil {
+		return err
+	}
+	s.measures.watch(s.core)
+	if cfg.TokenAuth {
+		if s.keys, err = token.New(token.Options{Expiration: cfg.TokenTTL}); err != nil {
+			return fmt.Errorf("the key file: %w; start the server in a folder that can be written, or use --disable-token-auth", err)
+		}
+	}
+	api, err := httpapi.New(s.apiOptions(logs))
+	if err != nil {
+		return fmt.Errorf("the HTTP API: %w", err)
+	}
+	if s.listeners, err = openListeners(ctx, cfg, api); err != nil {
+		return err
+	}
+	s.progress.Listening(s.listeners)
+	s.loadStartupModels(ctx, log)
+	s.stopped = make(chan error, len(s.listeners))
+	for _, l := range s.listeners {
+		go func() { s.stopped <- l.server.Serve() }()
+	}
+	log.Info("server started", "pid", os.Getpid())
+	s.progress.Started(ctx)
+	return nil
+}
+
+func (s *server) apiOptions(logs *logfiles.Logs) httpapi.Options {
+	cfg := s.cfg
+	return httpapi.Options{
+		Predictor: s.core.dispatcher, Models: s.core.models, Metrics: s.measures.registry, Keys: s.keys, Logger: logs.Server(),
+		AccessLog: func(e httpapi.AccessEntry) { logs.Access(e.At.Add(e.Took), e.Line()) },
+		ModelAPI:  cfg.ModelAPI, OpenInference: cfg.OpenInference, MaxRequestSize: cfg.MaxRequestBytes,
+		CORS: httpapi.CORS{Origin: cfg.CORS.Origin, Methods: cfg.CORS.Methods, Headers: cfg.CORS.Headers},
+	}
+}
+
+// shutdown refuses new requests, answers the others, and ends everything, within the shutdown timeout. ctx has ended already.
+func (s *server) shutdown(ctx context.Context) error {
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
+	defer cancel()
+	var errs []error
+	if s.core != nil && s.core.dispatcher != nil {
+		answer, cancel := context.WithTimeout(limit, s.answerTime())
+		if err := s.core.dispatcher.Drain(answer); err != nil {
+			errs = append(errs, fmt.Errorf("requests were cut off: %w", err))
+		}
+		cancel()
+	}
+	errs = append(errs, closeListeners(limit, s.listeners))
+	if s.stopped != nil {
+		for range s.listeners {
+			select {
+			case err := <-s.stopped:
+				errs = append(errs, err)
+			case <-limit.Done():
+			}
+		}
+	}
+	if s.core != nil {
+		errs = append(errs, s.core.close(limit))
+	}
+	if s.measures != nil {
+		s.measures.stop()
+	}
+	if s.keys != nil {
+		errs = append(errs, s.keys.Remove())
+	}
+	return errors.Join(errs...)
+}
+
+// answerTime is what of the shutdown timeout may go by until the last answer: the rest is for the workers to end.
+func (s *server) answerTime() time.Duration {
+	return max(s.cfg.ShutdownTimeout-2*s.cfg.WorkerStopTimeout, s.cfg.ShutdownTimeout/2)
+}
+
+// logLevel is the least level of the server's log.
+func logLevel(cfg *config.Config) slog.Level {
+	if cfg.Debug {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}

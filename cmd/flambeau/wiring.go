@@ -1,0 +1,279 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/frontend/dispatch"
+	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/logfiles"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/modelstore/rollout"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+	"github.com/flambeau-serve/flambeau/plugins/host"
+	"github.com/flambeau-serve/flambeau/plugins/python"
+)
+
+// core is everything behind the listeners.
+type core struct {
+	logs       *logfiles.Logs
+	archives   *archive.Store
+	sockets    string // folder, removed at the end
+	launcher   *host.Launcher
+	models     *rollout.Manager
+	dispatcher *dispatch.Dispatcher
+}
+
+// observer is told what happens in the core; the metrics are one.
+type observer interface {
+	Answered(o dispatch.Observation)
+	WorkerReady(ref infer.ModelRef, thread string, took time.Duration)
+	InstanceChanged(e rollout.Event)
+	WorkerLine(ref infer.ModelRef, thread string, line backend.OutputLine) (taken bool)
+}
+
+// newCore wires the core for a configuration. On failure nothing is left of it.
+func newCore(cfg *config.Config, logs *logfiles.Logs, watch observer) (c *core, err error) {
+	c = &core{logs: logs}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close(context.Background()))
+		}
+	}()
+	log := logs.Server()
+	if c.archives, err = archive.New(archive.Options{
+		Store: cfg.ModelStore, Temp: cfg.Env.TempDir, AllowedURLs: cfg.AllowedURLs, Logger: log,
+		Limits: archive.Limits{DownloadBytes: cfg.MaxDownloadBytes, UnpackedBytes: cfg.MaxUnpackedBytes},
+	}); err != nil {
+		return c, fmt.Errorf("the model store: %w", err)
+	}
+	limits := backend.Limits{Start: cfg.WorkerStartTimeout, Load: longestLoad, Stop: cfg.WorkerStopTimeout}
+	if c.launcher, c.sockets, err = newLauncher(cfg, limits, log); err != nil {
+		return c, err
+	}
+	command, err := newPythonCommand(cfg)
+	if err != nil {
+		return c, err
+	}
+	if c.models, err = rollout.New(c.rolloutOptions(cfg, limits, command, log, watch)); err != nil {
+		return c, fmt.Errorf("the models: %w", err)
+	}
+	c.dispatcher, err = dispatch.New(dispatch.Options{
+		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: watch.Answered, Logger: log,
+	})
+	return c, err
+}
+
+// longestLoad only bounds what no version's own startup timeout bounds.
+const longestLoad = 24 * time.Hour
+
+func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command *python.Command, log *slog.Logger, watch observer) rollout.Options {
+	gpus := countGPUs(cfg)
+	return rollout.Options{
+		Launcher: c.launcher, Archives: c.archives, Limits: limits, Presets: presets(cfg),
+		Process: func(r rollout.ProcessRequest) (backend.ProcessSpec, error) {
+			return command.Spec(r.Runtime, r.Dir) //nolint:wrapcheck // rollout says which worker it is about
+		},
+		DefaultWorkers: cfg.DefaultWorkers, StartupWorkers: cmp.Or(gpus, runtime.NumCPU()), DefaultHandler: cfg.DefaultHandler, Envelope: cfg.Envelope,
+		ResponseTimeout: cfg.ResponseTimeout, StartupTimeout: cfg.StartupTimeout, QueueSize: cfg.QueueSize, GPUs: gpus,
+		LimitMaxImagePixels: cfg.LimitMaxImagePixels, MaxResponseBytes: cfg.MaxResponseBytes, FirstWorkerID: cfg.InitialWorkerPort,
+		Drain: cfg.DrainTimeout, Logger: log,
+		Retire: func(ctx context.Context, v *rollout.Version) { c.dispatcher.Retire(ctx, v) },
+		Events: watch.InstanceChanged,
+		Output: func(ref infer.ModelRef, workerID int, line backend.OutputLine) {
+			c.workerLine(watch, ref, workerID, line)
+		},
+		Loaded: func(ref infer.ModelRef, _ int, thread string, took time.Duration) {
+			watch.WorkerReady(ref, thread, took)
+		},
+	}
+}
+
+// workerLine writes a line of a worker to model_log.log, unless the observer takes it for its own.
+func (c *core) workerLine(watch observer, ref infer.ModelRef, workerID int, line backend.OutputLine) {
+	thread := "W-" + strconv.Itoa(workerID) + "-" + ref.Name + "_" + ref.Version
+	if watch.WorkerLine(ref, thread, line) {
+		return
+	}
+	stream, level := "stdout", "INFO"
+	if line.Stream == backend.Stderr {
+		stream, level = "stderr", "WARN"
+	}
+	switch line.Level {
+	case "DEBUG", "INFO", "ERROR":
+		level = line.Level
+	case "WARNING":
+		level = "WARN"
+	case "CRITICAL":
+		level = "FATAL"
+	}
+	c.logs.Model(time.Now(), level, thread, stream, line.RequestIDs, line.Text)
+}
+
+// close takes the core down: workers first, then what they used. ctx bounds how long running batches may take.
+func (c *core) close(ctx context.Context) error {
+	var errs []error
+	if c.models != nil {
+		errs = append(errs, c.models.Close(ctx))
+	}
+	if c.dispatcher != nil {
+		c.dispatcher.Close()
+	}
+	if c.launcher != nil {
+		errs = append(errs, c.launcher.Close(ctx), os.RemoveAll(c.sockets))
+	}
+	if c.archives != nil {
+		errs = append(errs, c.archives.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// socketDirs is how many servers may share one folder for temporary files.
+const socketDirs = 64
+
+// newLauncher finds a folder for sockets that is short enough and not another server's.
+func newLauncher(cfg *config.Config, limits backend.Limits, log *slog.Logger) (*host.Launcher, string, error) {
+	base := cfg.Env.TempDir
+	if abs, err := filepath.Abs(base); err == nil {
+		base = abs
+	}
+	if len(base)+len("/.fl-00") > host.MaxSocketDir {
+		base = filepath.Join("/tmp", "fl-"+strconv.Itoa(os.Getuid())) // a unix socket's path is short, whatever TEMP says
+	}
+	messages := cfg.MaxResponseBytes + cfg.MaxRequestBytes
+	var last error
+	for i := range socketDirs {
+		dir := filepath.Join(base, ".fl-"+strconv.Itoa(i))
+		launcher, err := host.New(host.Options{
+			SocketDir: dir, MaxMessageBytes: messageBytes(messages), Limits: limits, Logger: log,
+		})
+		if err == nil {
+			return launcher, dir, nil
+		}
+		last = err
+	}
+	return nil, "", fmt.Errorf("no folder for sockets below %s can be used: %w; set TEMP to a folder of its own", base, last)
+}
+
+// maxBatchOfLargest is how many of the largest requests one message to a worker must be able to carry.
+const maxBatchOfLargest = 64
+
+// messageBytes is the size of the largest message between server and worker: a whole batch of the largest requests, bounded by what gRPC can send.
+func messageBytes(largest int64) int {
+	const most = 1<<31 - 1
+	return int(min(largest*maxBatchOfLargest, most))
+}
+
+// newPythonCommand finds the interpreter and the packages of the workers.
+func newPythonCommand(cfg *config.Config) (*python.Command, error) {
+	interpreter, err := findPython(cmp.Or(cfg.Python, cfg.Env.Python), "python3", "python")
+	if err != nil {
+		return nil, err
+	}
+	python3, err := findPython("", "python3")
+	if err != nil {
+		python3 = interpreter
+	}
+	home, err := findHome(cfg.Env.Home)
+	if err != nil {
+		return nil, err
+	}
+	command, err := python.New(python.Options{
+		Interpreter: interpreter, Python3: python3, Home: home, Library: findLibrary(cfg.Env.Library, home), Env: cfg.Env.All,
+		Hidden: func(name string) bool { return cfg.BlacklistEnv != nil && cfg.BlacklistEnv.Match(name) }, DecodeInput: cfg.DecodeInput, IPEX: cfg.IPEX, IPEXGPU: cfg.IPEXGPU,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("Python workers cannot be started: %w", err) //nolint:staticcheck // a name
+	}
+	return command, nil
+}
+
+// findPython gives the absolute path of the interpreter that was named, or of the first of names that is on the PATH.
+func findPython(named string, names ...string) (string, error) {
+	if named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			return "", fmt.Errorf("the Python interpreter %s cannot be run: %w; correct the key python in config.properties or FLAMBEAU_PYTHON", named, err)
+		}
+		return filepath.Abs(path)
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", errors.New("no Python is on the PATH, and Python models need one; install it, or name it by the key python in config.properties")
+}
+
+// findHome gives the folder that holds the packages flambeau and ts: beside the binary in the wheel, or in the checkout that it was built in.
+func findHome(named string) (string, error) {
+	if named != "" {
+		return filepath.Abs(named)
+	}
+	exe, err := os.Executable()
+	if err == nil {
+		exe, err = filepath.EvalSymlinks(exe)
+	}
+	if err != nil {
+		return "", fmt.Errorf("the place of this program is not known: %w; set FLAMBEAU_HOME to the folder of the package flambeau", err)
+	}
+	folder := filepath.Dir(exe)
+	for _, home := range []string{filepath.Join(folder, "..", ".."), filepath.Join(folder, "..", "python_compat", "src")} {
+		if _, err := os.Stat(filepath.Join(home, "flambeau", "worker", "__main__.py")); err == nil {
+			return home, nil
+		}
+	}
+	return "", fmt.Errorf("the package flambeau is not beside %s; install the wheel, or set FLAMBEAU_HOME to the folder that holds the package", exe)
+}
+
+// findLibrary prefers the library beside the binary, as `make build` leaves it, when the packages have none.
+func findLibrary(named, home string) string {
+	if named != "" {
+		return named
+	}
+	packaged := filepath.Join(home, "flambeau", "_lib", "libflambeau.so")
+	if _, err := os.Stat(packaged); err == nil {
+		return packaged
+	}
+	if exe, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(exe), "libflambeau.so")
+		if _, err := os.Stat(beside); err == nil {
+			return beside
+		}
+	}
+	return packaged
+}
+
+func presets(cfg *config.Config) map[infer.ModelRef]rollout.Preset {
+	all := map[infer.ModelRef]rollout.Preset{}
+	for name, versions := range cfg.Presets {
+		for version, p := range versions {
+			all[infer.ModelRef{Name: name, Version: version}] = rollout.Preset(p)
+		}
+	}
+	return all
+}
+
+// countGPUs gives the number of devices that may be used: those that CUDA_VISIBLE_DEVICES names, else those that the driver shows.
+func countGPUs(cfg *config.Config) int {
+	found := 0
+	if cfg.Env.VisibleGPUs != nil {
+		found = visibleGPUs(*cfg.Env.VisibleGPUs)
+	} else if devices, err := filepath.Glob("/dev/nvidia[0-9]*"); err == nil {
+		found = len(devices)
+	}
+	if cfg.GPULimit >= 0 {
+		return min(found, cfg.GPULimit)
+	}
+	return found
+}

@@ -1,0 +1,315 @@
+// Package batch holds the requests that wait for one model version, makes batches of them, and answers each exactly once.
+package batch
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+)
+
+// Policy says how many requests may wait and when a batch leaves. It can be changed while the queue runs.
+type Policy struct {
+	MaxItems int   // requests that may wait; required
+	MaxBytes int64 // payload bytes that may wait; 0 for no limit
+	MaxBatch int   // largest batch; below 1 counts as 1
+	// MaxDelay is how long a request may wait for others to fill its batch, counted from its arrival. A batch that is full leaves at once.
+	MaxDelay time.Duration
+	// IdleOnly refuses a request unless an idle worker can take it at once (TorchServe's job tickets).
+	IdleOnly bool
+}
+
+// Queue is the queue of one model version. Its methods are safe for concurrent use.
+type Queue struct {
+	pool backend.Pool
+	wake chan struct{} // one token: something arrived, left, or was closed
+
+	mu      sync.Mutex // guards what follows
+	policy  Policy
+	waiting list.List // of *pending
+	bytes   int64     // payload of waiting
+	closed  error     // why nothing is accepted any more
+
+	running sync.WaitGroup // batches that are with a worker
+}
+
+// pending is one request from its arrival to its answer.
+type pending struct {
+	item     infer.Item
+	arrived  time.Time
+	place    *list.Element // in waiting; nil once taken
+	gone     bool          // nobody waits for the answer any more
+	answered chan outcome  // holds one
+}
+
+type outcome struct {
+	result infer.Result
+	queued time.Duration
+	err    error
+}
+
+// New makes a queue for the slots of pool. Nothing leaves it until Run is called.
+func New(pool backend.Pool, policy Policy) (*Queue, error) {
+	q := &Queue{pool: pool, wake: make(chan struct{}, 1)}
+	if err := q.SetPolicy(policy); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// SetPolicy changes the policy for what arrives from now on, and for the batches that are made from now on.
+func (q *Queue) SetPolicy(p Policy) error {
+	if p.MaxItems < 1 {
+		return fmt.Errorf("queue size %d: it must be at least 1", p.MaxItems)
+	}
+	if p.MaxBatch < 1 {
+		p.MaxBatch = 1
+	}
+	q.mu.Lock()
+	q.policy = p
+	q.mu.Unlock()
+	q.signal()
+	return nil
+}
+
+// Waiting is the number of requests that wait, and how many may.
+func (q *Queue) Waiting() (waiting, limit int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting.Len(), q.policy.MaxItems
+}
+
+// Submit waits for the item's answer and also tells how long the item waited in the queue. It is refused at once with fault.Overloaded
+// when the queue is full. When ctx ends first, the item leaves the queue if it is still there, and the context's cause is returned.
+func (q *Queue) Submit(ctx context.Context, item infer.Item) (infer.Result, time.Duration, error) {
+	p := &pending{item: item, arrived: time.Now(), answered: make(chan outcome, 1)}
+	if err := q.enter(p); err != nil {
+		return infer.Result{}, 0, err
+	}
+	q.signal()
+	select {
+	case o := <-p.answered:
+		return o.result, o.queued, o.err
+	case <-ctx.Done():
+		q.abandon(p)
+		return infer.Result{}, time.Since(p.arrived), context.Cause(ctx)
+	}
+}
+
+func (q *Queue) enter(p *pending) error {
+	free := q.pool.Free()
+	size := p.item.Size()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed != nil {
+		return q.closed
+	}
+	n := q.waiting.Len()
+	// What free workers are about to take does not count as waiting.
+	if limit := q.policy.MaxItems + free*q.policy.MaxBatch; !q.policy.IdleOnly && n >= limit {
+		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d requests wait", n, q.policy.MaxItems)
+	}
+	if q.policy.IdleOnly && n >= free*q.policy.MaxBatch {
+		return fault.Newf(fault.Overloaded, "no worker is idle, and the model takes requests for idle workers only (useJobTicket)")
+	}
+	if q.policy.MaxBytes > 0 && n > 0 && q.bytes+size > q.policy.MaxBytes {
+		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d bytes wait", q.bytes, q.policy.MaxBytes)
+	}
+	p.place = q.waiting.PushBack(p)
+	q.bytes += size
+	return nil
+}
+
+// abandon takes p out of the queue, or marks it so that a batch that has not left yet goes without it.
+func (q *Queue) abandon(p *pending) {
+	q.mu.Lock()
+	p.gone = true
+	if p.place != nil {
+		q.remove(p)
+	}
+	q.mu.Unlock()
+	q.signal()
+}
+
+// remove takes p from the waiting ones; q.mu is held.
+func (q *Queue) remove(p *pending) {
+	q.waiting.Remove(p.place)
+	p.place = nil
+	q.bytes -= p.item.Size()
+}
+
+func (q *Queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// Run makes batches and sends them to workers until ctx ends or Close was called and nothing waits any more. It returns when the
+// last batch was answered. It must be called once.
+func (q *Queue) Run(ctx context.Context) {
+	defer q.running.Wait()
+	for q.waitForItem(ctx) {
+		slot, err := q.pool.Acquire(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			q.Fail(err)
+			continue
+		}
+		batch := q.gather(ctx)
+		if len(batch) == 0 {
+			slot.Release()
+			continue
+		}
+		q.running.Go(func() { q.execute(ctx, slot, batch) })
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		q.Close(cause)
+		q.Fail(cause)
+	}
+}
+
+// waitForItem says whether there is something to do.
+func (q *Queue) waitForItem(ctx context.Context) bool {
+	for {
+		q.mu.Lock()
+		n, closed := q.waiting.Len(), q.closed
+		q.mu.Unlock()
+		if ctx.Err() != nil || n == 0 && closed != nil {
+			return false
+		}
+		if n > 0 {
+			return true
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// gather takes a batch: until it is full, or until its oldest member has waited for the policy's delay.
+func (q *Queue) gather(ctx context.Context) []*pending {
+	var batch []*pending
+	var timer *time.Timer
+	for {
+		var full bool
+		var wait time.Duration
+		batch, full, wait = q.take(batch)
+		if full || wait <= 0 || ctx.Err() != nil {
+			return q.stillWanted(batch)
+		}
+		if timer == nil {
+			timer = time.NewTimer(wait)
+			defer timer.Stop()
+		} else {
+			timer.Reset(wait)
+		}
+		select {
+		case <-q.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take moves waiting requests into batch, and says whether the batch is complete and else how long it may wait for more.
+func (q *Queue) take(batch []*pending) (_ []*pending, full bool, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(batch) < q.policy.MaxBatch {
+		front := q.waiting.Front()
+		if front == nil {
+			break
+		}
+		p, ok := front.Value.(*pending)
+		if !ok {
+			panic("batch: something else than a request waits")
+		}
+		if p.item.Alone && len(batch) > 0 {
+			return batch, true, 0 // it goes with the next batch, and this one leaves at once so that it does not wait
+		}
+		q.remove(p)
+		batch = append(batch, p)
+		if p.item.Alone {
+			return batch, true, 0
+		}
+	}
+	if len(batch) == 0 || len(batch) >= q.policy.MaxBatch || q.closed != nil {
+		return batch, true, 0
+	}
+	return batch, false, time.Until(batch[0].arrived.Add(q.policy.MaxDelay))
+}
+
+// stillWanted drops those that left while the batch was gathered.
+func (q *Queue) stillWanted(batch []*pending) []*pending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	kept := batch[:0]
+	for _, p := range batch {
+		if !p.gone {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+func (q *Queue) execute(ctx context.Context, slot backend.Slot, batch []*pending) {
+	items := make([]infer.Item, len(batch))
+	for i, p := range batch {
+		items[i] = p.item
+	}
+	begun := time.Now()
+	results, err := slot.Execute(ctx, items)
+	slot.Release() // before the answers, so that a client's next request finds the worker free
+	if err == nil && len(results) != len(batch) {
+		err = fault.Newf(fault.Internal, "the worker gave %d answers to %d requests", len(results), len(batch))
+	}
+	for i, p := range batch {
+		o := outcome{err: err, queued: begun.Sub(p.arrived)}
+		if err == nil {
+			o.result, o.err = results[i], results[i].Err
+		}
+		p.answered <- o
+	}
+}
+
+// Fail answers everything that waits with err; what a worker has is not touched.
+func (q *Queue) Fail(err error) {
+	q.mu.Lock()
+	var all []*pending
+	for front := q.waiting.Front(); front != nil; front = q.waiting.Front() {
+		if p, ok := front.Value.(*pending); ok {
+			q.remove(p)
+			all = append(all, p)
+		}
+	}
+	q.mu.Unlock()
+	for _, p := range all {
+		p.answered <- outcome{err: err, queued: time.Since(p.arrived)}
+	}
+}
+
+// ErrClosed is the reason of a queue that was closed without another one.
+var ErrClosed = errors.New("the queue is closed")
+
+// Close refuses what arrives from now on with reason. What waits is still run: Run returns after it.
+func (q *Queue) Close(reason error) {
+	if reason == nil {
+		reason = ErrClosed
+	}
+	q.mu.Lock()
+	if q.closed == nil {
+		q.closed = reason
+	}
+	q.mu.Unlock()
+	q.signal()
+}

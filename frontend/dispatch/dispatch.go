@@ -1,0 +1,250 @@
+// Package dispatch takes a request to the queue of the right model version, and its answer back.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/frontend/batch"
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/rollout"
+)
+
+// Models finds model versions; rollout.Manager implements it.
+type Models interface {
+	Resolve(ref infer.ModelRef) (*rollout.Version, error)
+}
+
+// Observation is what is known of a request once it was answered.
+type Observation struct {
+	Ref    infer.ModelRef // as the client named it: Version is "" when it named none
+	ID     string
+	Queue  time.Duration // how long it waited for a worker
+	Total  time.Duration // from its arrival to its answer
+	Status int           // that the handler set, 0 for none
+	Err    error         // nil when it was answered
+}
+
+// Options are what a Dispatcher needs. Models and Logger are required.
+type Options struct {
+	Models Models
+	// QueueBytes is how many payload bytes may wait for one model version; 0 for no limit.
+	QueueBytes int64
+	// Observe is called after each answer; it must not block. May be nil.
+	Observe func(Observation)
+	Logger  *slog.Logger
+}
+
+// Dispatcher holds the queues of all model versions. Its methods are safe for concurrent use.
+type Dispatcher struct {
+	opts Options
+	// life ends when Close is called: it is what the queues' goroutines live by.
+	life context.Context //nolint:containedctx // a life-long "done", not a call's context
+	end  context.CancelCauseFunc
+
+	mu       sync.Mutex // guards what follows
+	lines    map[*rollout.Version]*line
+	draining bool
+}
+
+// line is the queue of a version and its goroutine.
+type line struct {
+	queue *batch.Queue
+	done  chan struct{} // closed when the queue has answered everything
+}
+
+// New makes a Dispatcher.
+func New(opts Options) (*Dispatcher, error) {
+	if opts.Models == nil || opts.Logger == nil {
+		return nil, errors.New("dispatch: Models and Logger are required")
+	}
+	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}}
+	d.life, d.end = context.WithCancelCause(context.Background())
+	return d, nil
+}
+
+// Submit waits for the answer to item by the version that ref names. A failed item is an error.
+func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) {
+	begun := time.Now()
+	v, err := d.opts.Models.Resolve(ref)
+	if err != nil {
+		return infer.Result{}, err
+	}
+	result, queued, err := d.submit(ctx, v, item)
+	if err != nil {
+		err = d.explain(ref, item.ID, err)
+	}
+	if d.opts.Observe != nil {
+		d.opts.Observe(Observation{
+			Ref: ref, ID: item.ID, Queue: queued, Total: time.Since(begun), Status: result.Status, Err: err,
+		})
+	}
+	return result, err
+}
+
+func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.Item) (infer.Result, time.Duration, error) {
+	if !v.HasWorkers() {
+		return infer.Result{}, 0, fault.New(fault.NoWorker, "the model has no worker", nil)
+	}
+	l, err := d.line(v)
+	if err != nil {
+		return infer.Result{}, 0, err
+	}
+	if limit := v.ClientTimeout(); limit > 0 {
+		late := fault.Newf(fault.ClientTimeout, "the request was not answered within the client timeout of %s", limit)
+		late.Hint = "raise clientTimeoutInMills in model-config.yaml if clients may wait longer"
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
+		defer cancel()
+	}
+	return l.queue.Submit(ctx, item)
+}
+
+// explain makes a fault of every error and words those that TorchServe words by the model's name.
+func (d *Dispatcher) explain(ref infer.ModelRef, id string, err error) error {
+	switch {
+	case fault.Is(err, fault.NoWorker, fault.Overloaded):
+		return noWorker(ref, err)
+	case errors.Is(err, context.Canceled):
+		return fault.New(fault.Cancelled, "the client went away", err)
+	case errors.Is(err, context.DeadlineExceeded) && !fault.Is(err, fault.ResponseTimeout, fault.ClientTimeout):
+		return fault.New(fault.ClientTimeout, "the request's deadline is over", err)
+	}
+	var f *fault.Error
+	if errors.As(err, &f) && f.Detail != "" {
+		d.opts.Logger.Warn("request failed", "model", ref.Name, "version", ref.Version, "request_id", id, "reason", f.Kind.String(),
+			"message", f.Message, "detail", f.Detail)
+	}
+	return err
+}
+
+// noWorker has TorchServe's text for both a version without workers and a full queue; the kind tells the two apart, and the hint says which it was.
+func noWorker(ref infer.ModelRef, err error) error {
+	name := `Model "` + ref.Name + `"`
+	if ref.Version != "" {
+		name += ` Version ` + ref.Version + `"` // TorchServe leaves the opening quote out
+	}
+	f := fault.New(fault.KindOf(err), name+" has no worker to serve inference request. Please use scale workers API to add workers. "+
+		"If this is a sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize", err)
+	f.Hint = fault.Message(err)
+	if f.Kind == fault.Overloaded {
+		f.Hint += "; raise jobQueueSize or job_queue_size, add workers, or send less"
+	}
+	return f
+}
+
+// line gives the queue of a version, and makes it at the first request.
+func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.lines[v]; l != nil {
+		return l, nil
+	}
+	if d.draining {
+		return nil, errDraining()
+	}
+	select {
+	case <-v.Retired():
+		return nil, gone(v)
+	default:
+	}
+	q, err := batch.New(v.Pool(), batch.Policy{
+		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(),
+	})
+	if err != nil {
+		return nil, fault.New(fault.Internal, "the model's queue cannot be made", err)
+	}
+	l := &line{queue: q, done: make(chan struct{})}
+	d.lines[v] = l
+	go func() {
+		defer close(l.done)
+		q.Run(d.life)
+	}()
+	return l, nil
+}
+
+func gone(v *rollout.Version) error {
+	return fault.Newf(fault.ModelNotFound, "Model not found: %s", v.Ref().Name)
+}
+
+func errDraining() error {
+	f := fault.New(fault.Draining, "the server is shutting down", nil)
+	f.Hint = "send the request to another server, or again once this one is back"
+	return f
+}
+
+// Queue tells how many requests wait for the version that ref names, and how many may.
+func (d *Dispatcher) Queue(ref infer.ModelRef) (waiting, limit int, err error) {
+	v, err := d.opts.Models.Resolve(ref)
+	if err != nil {
+		return 0, 0, err
+	}
+	d.mu.Lock()
+	l := d.lines[v]
+	d.mu.Unlock()
+	if l == nil {
+		return 0, v.QueueSize(), nil
+	}
+	waiting, limit = l.queue.Waiting()
+	return waiting, limit, nil
+}
+
+// Retire lets what waits for a removed version be answered, and refuses what comes. It returns when everything was answered, or answers the rest
+// with an error when ctx ends.
+func (d *Dispatcher) Retire(ctx context.Context, v *rollout.Version) {
+	d.mu.Lock()
+	l := d.lines[v]
+	delete(d.lines, v)
+	d.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.queue.Close(gone(v))
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		l.queue.Fail(gone(v))
+	}
+}
+
+// Drain refuses what arrives, and returns when everything that waits or runs was answered, or answers what still waits with an error when ctx
+// ends.
+func (d *Dispatcher) Drain(ctx context.Context) error {
+	d.mu.Lock()
+	d.draining = true
+	lines := make([]*line, 0, len(d.lines))
+	for _, l := range d.lines {
+		lines = append(lines, l)
+	}
+	d.mu.Unlock()
+	for _, l := range lines {
+		l.queue.Close(errDraining())
+	}
+	for _, l := range lines {
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			l.queue.Fail(errDraining())
+		}
+	}
+	return ctx.Err()
+}
+
+// Close ends all the queues: what still waits or runs is answered with an error.
+func (d *Dispatcher) Close() {
+	d.mu.Lock()
+	d.draining = true
+	lines := make([]*line, 0, len(d.lines))
+	for _, l := range d.lines {
+		lines = append(lines, l)
+	}
+	d.mu.Unlock()
+	d.end(errDraining())
+	for _, l := range lines {
+		<-l.done
+	}
+}

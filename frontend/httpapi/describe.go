@@ -1,0 +1,172 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/rollout"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+)
+
+// startTimeFormat is how TorchServe writes a worker's start: UTC to the millisecond.
+const startTimeFormat = "2006-01-02T15:04:05.000Z"
+
+// modelView is a model version as TorchServe describes it, members in its order.
+type modelView struct {
+	Name                string          `json:"modelName"`
+	Version             string          `json:"modelVersion"`
+	URL                 string          `json:"modelUrl"`
+	Runtime             string          `json:"runtime"`
+	MinWorkers          int             `json:"minWorkers"`
+	MaxWorkers          int             `json:"maxWorkers"`
+	BatchSize           int             `json:"batchSize"`
+	MaxBatchDelay       int64           `json:"maxBatchDelay"`
+	ResponseTimeout     int64           `json:"responseTimeout"`
+	StartupTimeout      int64           `json:"startupTimeout"`
+	MaxRetryTimeout     int64           `json:"maxRetryTimeoutInSec"`
+	ClientTimeout       int64           `json:"clientTimeoutInMills"`
+	ParallelType        string          `json:"parallelType"`
+	ParallelLevel       int             `json:"parallelLevel"`
+	DeviceType          string          `json:"deviceType"`
+	DeviceIDs           []int           `json:"deviceIds,omitempty"`
+	ContinuousBatching  bool            `json:"continuousBatching"`
+	UseJobTicket        bool            `json:"useJobTicket"`
+	UseVenv             bool            `json:"useVenv"`
+	Stateful            bool            `json:"stateful"`
+	SequenceMaxIdle     int64           `json:"sequenceMaxIdleMSec"`
+	SequenceTimeout     int64           `json:"sequenceTimeoutMSec"`
+	MaxNumSequence      int             `json:"maxNumSequence"`
+	MaxSequenceJobQueue int             `json:"maxSequenceJobQueueSize"`
+	LoadedAtStartup     bool            `json:"loadedAtStartup"`
+	Workers             []workerView    `json:"workers"`
+	Queue               queueView       `json:"jobQueueStatus"`
+	Custom              json.RawMessage `json:"customizedMetadata,omitempty"`
+}
+
+type workerView struct {
+	ID        string `json:"id"`
+	StartTime string `json:"startTime"`
+	Status    string `json:"status"`
+	Memory    int64  `json:"memoryUsage"`
+	PID       int    `json:"pid"`
+	GPU       bool   `json:"gpu"`
+	GPUUsage  string `json:"gpuUsage"`
+}
+
+type queueView struct {
+	Remaining int `json:"remainingCapacity"`
+	Pending   int `json:"pendingRequests"`
+}
+
+// describe serves GET /models/M, /models/M/V and /models/M/all.
+func (a *API) describe(q *request, ref infer.ModelRef, params []pair) (answer, error) {
+	if len(q.segments) == 4 && ref.Version == "all" {
+		all, err := a.opts.Models.DescribeAll(ref.Name)
+		if err != nil {
+			return answer{}, err //nolint:wrapcheck // the model store's words are the client's
+		}
+		views := make([]modelView, 0, len(all))
+		for _, d := range all {
+			views = append(views, a.view(d))
+		}
+		return marshal(views)
+	}
+	d, err := a.opts.Models.Describe(ref)
+	if err != nil {
+		return answer{}, err //nolint:wrapcheck // the model store's words are the client's
+	}
+	if boolParam(params, "customized", false) {
+		return a.describeCustom(q, ref, d)
+	}
+	return marshal([]modelView{a.view(d)})
+}
+
+// describeCustom asks the model's handler for a description of itself and adds it.
+func (a *API) describeCustom(q *request, ref infer.ModelRef, d rollout.Description) (answer, error) {
+	header := append(q.handlerHeader(1), infer.Field{Name: "describe", Value: "True"})
+	res, err := a.opts.Predictor.Submit(q.http.Context(), ref, infer.Item{ID: q.id, Header: header, Alone: true})
+	if err != nil {
+		return answer{}, unavailable(err, infer.ModelRef{Name: ref.Name}, "describe", "")
+	}
+	view := a.view(d)
+	view.Custom = json.RawMessage("{}")
+	var object map[string]json.RawMessage
+	if json.Unmarshal(res.Body, &object) == nil && object != nil {
+		view.Custom = res.Body // as it is: the order of its members is the handler's
+	}
+	ans, err := marshal([]modelView{view})
+	if err != nil {
+		return ans, err
+	}
+	made, err := handlerAnswer(res)
+	ans.status, ans.fields = made.status, made.fields
+	return ans, err
+}
+
+// view makes a description as TorchServe's clients know it.
+func (a *API) view(d rollout.Description) modelView {
+	v := modelView{
+		Name: d.Ref.Name, Version: d.Ref.Version, URL: d.URL, Runtime: d.Runtime, MinWorkers: d.MinWorkers, MaxWorkers: d.MaxWorkers,
+		BatchSize: d.BatchSize, MaxBatchDelay: d.MaxBatchDelay.Milliseconds(),
+		ResponseTimeout: seconds(d.ResponseTimeout), StartupTimeout: seconds(d.StartupTimeout), MaxRetryTimeout: seconds(d.MaxRetryTimeout),
+		ClientTimeout: d.ClientTimeout.Milliseconds(), ParallelType: d.ParallelType, ParallelLevel: d.ParallelLevel, DeviceType: d.DeviceType,
+		DeviceIDs: d.DeviceIDs, ContinuousBatching: d.ContinuousBatching, UseJobTicket: d.UseJobTicket, UseVenv: d.UseVenv, Stateful: d.Stateful,
+		SequenceMaxIdle: d.SequenceMaxIdle.Milliseconds(), SequenceTimeout: d.SequenceTimeout.Milliseconds(),
+		MaxNumSequence: d.MaxNumSequence, MaxSequenceJobQueue: d.MaxSequenceJobQueue, LoadedAtStartup: d.LoadedAtStartup,
+		Workers: make([]workerView, 0, len(d.Workers)), Queue: queueView{Remaining: d.QueueSize},
+	}
+	for _, w := range d.Workers {
+		status := "UNLOADING" // TorchServe has no other word for a worker that is not ready
+		if w.Ready {
+			status = "READY"
+		}
+		v.Workers = append(v.Workers, workerView{
+			ID: strconv.Itoa(w.ID), StartTime: w.StartTime.UTC().Format(startTimeFormat), Status: status, Memory: w.Memory, PID: w.PID,
+			GPU: w.GPU != backend.NoGPU, GPUUsage: "N/A",
+		})
+	}
+	if waiting, capacity, err := a.opts.Predictor.Queue(d.Ref); err == nil {
+		v.Queue = queueView{Remaining: max(capacity-waiting, 0), Pending: waiting}
+	}
+	return v
+}
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+// marshal writes a success as TorchServe does: two blanks a level, nothing escaped that need not be, a newline at the end.
+func marshal(v any) (answer, error) {
+	text, err := prettyJSON(v)
+	if err != nil {
+		return answer{}, fault.New(fault.Internal, "Internal error.", err)
+	}
+	return jsonAnswer(text), nil
+}
+
+func prettyJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// statusAnswer is a success with a sentence.
+func statusAnswer(text string) answer {
+	b := append([]byte("{\n  \"status\": "), appendJSONString(nil, text)...)
+	return jsonAnswer(append(b, "\n}\n"...))
+}
+
+// acceptedAnswer says that the work goes on behind the answer.
+func acceptedAnswer() answer {
+	ans := statusAnswer("Processing worker updates...")
+	ans.status = statusAccepted
+	return ans
+}

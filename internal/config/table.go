@@ -1,0 +1,320 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/javaregex"
+)
+
+// defaultAllowedURLs is TorchServe's default: one expression.
+const defaultAllowedURLs = `file://.*|http(s)?://.*`
+
+// Options lists every key, by section, in the order of the documentation: names, defaults and meanings are written here and nowhere else.
+func Options() []Option {
+	sections := []struct {
+		name    string
+		options []Option
+	}{
+		{"Addresses", addressOptions()},
+		{"TLS and CORS", tlsOptions()},
+		{"Models", modelOptions()},
+		{"Access", accessOptions()},
+		{"Workers", workerOptions()},
+		{"Python", pythonOptions()},
+		{"Requests and queues", requestOptions()},
+		{"Metrics", metricOptions()},
+		{"gRPC", grpcOptions()},
+		{"The settings themselves", metaOptions()},
+		{"Accepted without an effect", ignoredOptions()},
+	}
+	var all []Option
+	for _, s := range sections {
+		for _, o := range s.options {
+			o.Section = s.name
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func addressOptions() []Option {
+	return []Option{
+		address("inference_address", "http://127.0.0.1:8080",
+			"Where predictions are asked for: `http://host:port`, `https://host:port` or `unix:/path`. Without a port: 80, or 443 for https.",
+			defaultPorts{80, 443}, func(c *Config) *Address { return &c.Inference }),
+		address("management_address", "http://127.0.0.1:8081",
+			"Where models are managed. Without a port: 8081, or 8444 for https. The same address as `inference_address` makes one listener for both.",
+			defaultPorts{8081, 8444}, func(c *Config) *Address { return &c.Management }),
+		address("metrics_address", "http://127.0.0.1:8082",
+			"Where metrics are read. Without a port: 8082, or 8445 for https. It has to differ from the other two.",
+			defaultPorts{8082, 8445}, func(c *Config) *Address { return &c.Metrics }),
+		boolean("enable_metrics_api", true, "Whether there is a listener for metrics.", func(c *Config) *bool { return &c.MetricsAPI }),
+	}
+}
+
+func tlsOptions() []Option {
+	return []Option{
+		path("keystore", "PKCS12 file with the key and the certificates for https addresses. It goes before `private_key_file`.",
+			func(c *Config) *string { return &c.TLS.Keystore }),
+		text("keystore_pass", "changeit", "Password of the keystore.", func(c *Config) *string { return &c.TLS.KeystorePass }).secret(),
+		{
+			Key: "keystore_type", Type: "PKCS12", Default: "PKCS12", Env: envName("keystore_type"),
+			Doc: "Type of the keystore. JKS files have to be converted: `keytool -importkeystore -deststoretype pkcs12`.",
+			set: func(c *Config, s string) error {
+				if !strings.EqualFold(s, "PKCS12") {
+					return fmt.Errorf("a keystore of the type %s cannot be read; convert it with keytool -importkeystore -deststoretype pkcs12, "+
+						"or give certificate_file and private_key_file", s)
+				}
+				c.TLS.KeystoreType = "PKCS12"
+				return nil
+			},
+		},
+		path("private_key_file", "PEM file with the key for https addresses (PKCS 8, PKCS 1 or EC). With neither this nor a keystore the server makes "+
+			"a certificate of its own, which no client trusts.", func(c *Config) *string { return &c.TLS.PrivateKeyFile }),
+		path("certificate_file", "PEM file with the certificate and its chain.", func(c *Config) *string { return &c.TLS.CertificateFile }),
+		text("cors_allowed_origin", "", "`Access-Control-Allow-Origin` of every answer.", func(c *Config) *string { return &c.CORS.Origin }),
+		text("cors_allowed_methods", "", "`Access-Control-Allow-Methods` of every answer.", func(c *Config) *string { return &c.CORS.Methods }),
+		text("cors_allowed_headers", "", "`Access-Control-Allow-Headers` of every answer.", func(c *Config) *string { return &c.CORS.Headers }),
+	}
+}
+
+func modelOptions() []Option {
+	return []Option{
+		path("model_store", "Folder with the model archives. It has to exist.", func(c *Config) *string { return &c.ModelStore }).flag("--model-store"),
+		{
+			Key: "load_models", Type: "list", Env: envName("load_models"), Flag: "--models",
+			Doc: "Models to load at the start, separated by commas: `all` for the whole store, or `file.mar`, `name=file.mar`, a folder, or a URL.",
+			set: func(c *Config, s string) error {
+				c.Models, c.AllModels = parseModels(s)
+				return nil
+			},
+		},
+		Option{
+			Key: "models", Type: "JSON",
+			Doc: "Settings of models by name and version: `{\"name\": {\"1.0\": {\"minWorkers\": 1, \"maxWorkers\": 1, \"batchSize\": 4, " +
+				"\"maxBatchDelay\": 50, \"responseTimeout\": 120, \"startupTimeout\": 120, \"runtimeType\": \"python\"}}}`. The file of a model " +
+				"(model-config.yaml) goes before it, but for the batch also what a registration asks for.",
+			set: func(c *Config, s string) (err error) {
+				c.Presets, err = parsePresets(s)
+				return err
+			},
+		}.fileOnly(),
+		Option{
+			Key: "model_snapshot", Type: "JSON",
+			Doc: "The models to serve, as TorchServe writes them into its snapshots: `{\"models\": {\"name\": {\"1.0\": {\"defaultVersion\": true, " +
+				"\"marName\": \"name.mar\", \"minWorkers\": 1, \"maxWorkers\": 1, \"batchSize\": 1, \"maxBatchDelay\": 100}}}}`. It goes before " +
+				"`load_models`.",
+			set: func(c *Config, s string) (err error) {
+				c.Snapshot, err = parseSnapshot(s)
+				return err
+			},
+		}.fileOnly(),
+		{
+			Key: "allowed_urls", Type: "list of regular expressions", Default: defaultAllowedURLs, Env: envName("allowed_urls"),
+			Doc: "Which URLs models may be fetched from: expressions in Java's syntax, separated by commas, one of which has to match the whole URL, in " +
+				"any case. The environment variable counts only with `use_env_allowed_urls`.",
+			set: func(c *Config, s string) error {
+				c.AllowedURLs = nil
+				for expr := range strings.SplitSeq(s, ",") {
+					if _, err := javaregex.CompileFold(expr); err != nil {
+						return err
+					}
+					c.AllowedURLs = append(c.AllowedURLs, expr)
+				}
+				return nil
+			},
+		},
+		boolean("install_py_dep_per_model", false, "Whether a model's requirements file is installed when it is registered.",
+			func(c *Config) *bool { return &c.InstallDependencies }).effect(Pending),
+		size("archive_max_unpacked_size", 512<<30, atLeast(1), "Largest sum of the files of one archive.",
+			func(c *Config) *int64 { return &c.MaxUnpackedBytes }),
+		size("archive_max_download_size", 256<<30, atLeast(1), "Largest archive that is fetched from a URL.",
+			func(c *Config) *int64 { return &c.MaxDownloadBytes }),
+		path("workflow_store", "Folder with workflow archives; `model_store` when it is not set.",
+			func(c *Config) *string { return &c.WorkflowStore }).flag("--workflow-store").effect(Pending),
+	}
+}
+
+func accessOptions() []Option {
+	return []Option{
+		boolean("enable_model_api", false, "Whether models can be registered and unregistered over the management API. Scaling is always possible.",
+			func(c *Config) *bool { return &c.ModelAPI }).flag("--enable-model-api"),
+		negated("disable_token_authorization", false, "Whether requests go without the keys of `key_file.json`.",
+			func(c *Config) *bool { return &c.TokenAuth }).flag("--disable-token-auth"),
+		Option{
+			Key: "token_expiration_min", Type: "minutes", Default: "60", Env: []string{"TS_TOKEN_EXPIRATION_TIME_MIN"},
+			Doc: "How long the two keys of `key_file.json` are good. Fractions are allowed.",
+			set: func(c *Config, s string) error {
+				const fallback = time.Hour
+				minutes, err := strconv.ParseFloat(s, 64)
+				c.TokenTTL = time.Duration(minutes * float64(time.Minute))
+				if err != nil || minutes < 0 || minutes > float64(1<<62)/float64(time.Minute) || minutes != minutes {
+					c.TokenTTL = fallback
+					return tolerated(fmt.Sprintf("%q is not a number of minutes; it is 60 then", s))
+				}
+				return nil
+			},
+		}.alsoEnv("TS_TOKEN_EXPIRATION_MIN"),
+	}
+}
+
+func workerOptions() []Option {
+	return []Option{
+		integer("default_workers_per_model", 0, atLeast(0), "Workers of a model for which nobody else says it. 0: at the start as many as GPUs, or "+
+			"else CPUs, and for a registration none.", func(c *Config) *int { return &c.DefaultWorkers }),
+		seconds("default_response_timeout", 120, atLeast(1), "How long a worker may take for one batch.",
+			func(c *Config) *time.Duration { return &c.ResponseTimeout }),
+		seconds("default_startup_timeout", 120, atLeast(1), "How long a worker may take to load its model.",
+			func(c *Config) *time.Duration { return &c.StartupTimeout }),
+		seconds("worker_start_timeout", 120, atLeast(1), "How long a worker's process may take until it speaks, before it loads anything.",
+			func(c *Config) *time.Duration { return &c.WorkerStartTimeout }),
+		seconds("worker_stop_timeout", 10, atLeast(1), "How long a worker may take to end before it is killed.",
+			func(c *Config) *time.Duration { return &c.WorkerStopTimeout }),
+		seconds("unregister_model_timeout", 120, atLeast(1), "How long a worker that is removed may take for the batch that it works on.",
+			func(c *Config) *time.Duration { return &c.DrainTimeout }),
+		seconds("shutdown_timeout", 25, atLeast(1), "How long the server may take to end, from the signal to its exit: for requests under way, and "+
+			"for its workers. The default stays below the 30 seconds that Kubernetes gives.", func(c *Config) *time.Duration { return &c.ShutdownTimeout }),
+		{
+			Key: "number_of_gpu", Type: "integer", Env: envName("number_of_gpu"), Doc: "Most GPUs that are used; all that there are when it is not set.",
+			set: func(c *Config, s string) error {
+				n, err := atLeast(0).parse(s)
+				if err == nil {
+					c.GPULimit = int(n)
+				}
+				return err
+			},
+		},
+		integer("initial_worker_port", 9000, bounds{0, 1 << 30}, "Identifier of the first worker; it is counted up, and no identifier is used twice. "+
+			"Workers use no ports here.", func(c *Config) *int { return &c.InitialWorkerPort }),
+		integer("initial_distribution_port", 29500, bounds{0, maxPort}, "The same for workers that run on several devices.",
+			func(c *Config) *int { return &c.InitialDistributionPort }).effect(Pending),
+		Option{
+			Key: "blacklist_env_vars", Type: "regular expression", Env: envName("blacklist_env_vars"),
+			Doc: "Environment variables whose whole name matches it are hidden from workers. Java's syntax.",
+			set: func(c *Config, s string) (err error) {
+				c.BlacklistEnv, err = javaregex.Compile(s)
+				return err
+			},
+		},
+		boolean("debug", false, "Whether workers are started by hand.", func(c *Config) *bool { return &c.Debug }).effect(Pending),
+	}
+}
+
+func pythonOptions() []Option {
+	return []Option{
+		path("python", "Python interpreter of the workers. Not set: the variable FLAMBEAU_PYTHON, which the `torchserve` command of the wheel sets to "+
+			"its own; else `python3` or `python` on the PATH.", func(c *Config) *string { return &c.Python }).fileOnly(),
+		text("default_service_handler", "", "Handler of a model whose archive names none.", func(c *Config) *string { return &c.DefaultHandler }),
+		text("service_envelope", "", "Request envelope of all models: `body`, `json`, `kserve` or `kservev2`.",
+			func(c *Config) *string { return &c.Envelope }),
+		boolean("decode_input_request", true, "Whether JSON and text bodies are decoded before the handler sees them.",
+			func(c *Config) *bool { return &c.DecodeInput }),
+		boolean("limit_max_image_pixels", true, "Whether Pillow's limit on the pixels of an image holds in workers.",
+			func(c *Config) *bool { return &c.LimitMaxImagePixels }),
+		boolean("ipex_enable", false, "Tells handlers to use Intel's extension for PyTorch (TS_IPEX_ENABLE).", func(c *Config) *bool { return &c.IPEX }),
+		boolean("ipex_gpu_enable", false, "The same on Intel GPUs (TS_IPEX_GPU_ENABLE).", func(c *Config) *bool { return &c.IPEXGPU }),
+		boolean("cpu_launcher_enable", false, "Whether workers are pinned to cores by `torch.backends.xeon.run_cpu`.",
+			func(c *Config) *bool { return &c.CPULauncher }).effect(Pending),
+		text("cpu_launcher_args", "", "Its arguments.", func(c *Config) *string { return &c.CPULauncherArgs }).effect(Pending),
+	}
+}
+
+func requestOptions() []Option {
+	return []Option{
+		integer("job_queue_size", 100, atLeast(1), "Most requests that wait for one model version; more are refused at once with 503.",
+			func(c *Config) *int { return &c.QueueSize }),
+		size("job_queue_max_bytes", 1<<30, atLeast(0), "Most payload bytes that wait for one model version; 0 for no limit.",
+			func(c *Config) *int64 { return &c.QueueBytes }),
+		size("max_request_size", 6553500, atLeast(1), "Largest body of a request; a larger one is answered with 413.",
+			func(c *Config) *int64 { return &c.MaxRequestBytes }),
+		size("max_response_size", 6553500, atLeast(1), "Largest answer of a handler; a larger one fails its request, and not its worker.",
+			func(c *Config) *int64 { return &c.MaxResponseBytes }),
+		boolean("ts_open_inference_protocol", false, "Whether the general routes of the Open Inference Protocol are there. The environment variable is read "+
+			"always, and has to be `oip`.", func(c *Config) *bool { return &c.OpenInference }),
+		text("ts_header_key_sequence_id", "ts_request_sequence_id", "Header with a sequence's identifier.",
+			func(c *Config) *string { return &c.SequenceHeaders.ID }).effect(Pending),
+		text("ts_header_key_sequence_start", "ts_request_sequence_start", "Header that begins a sequence.",
+			func(c *Config) *string { return &c.SequenceHeaders.Start }).effect(Pending),
+		text("ts_header_key_sequence_end", "ts_request_sequence_end", "Header that ends a sequence.",
+			func(c *Config) *string { return &c.SequenceHeaders.End }).effect(Pending),
+	}
+}
+
+func metricOptions() []Option {
+	return []Option{
+		oneOf("metrics_mode", "log", "Where metrics go: to log files only, or to `/metrics`.", []string{"log", "prometheus", "legacy"},
+			func(c *Config) *string { return &c.MetricsMode }),
+		path("metrics_config", "YAML file that lists the metrics; Flambeau's own when it is not set.", func(c *Config) *string { return &c.MetricsConfig }),
+		boolean("model_metrics_auto_detect", false, "Whether metrics of handlers that the file does not list are kept.",
+			func(c *Config) *bool { return &c.MetricsAutoDetect }),
+		negated("disable_system_metrics", false, "Whether metrics of the machine are left out.", func(c *Config) *bool { return &c.SystemMetrics }),
+		text("system_metrics_cmd", "", "Command that collects metrics of the machine.", func(c *Config) *string { return &c.SystemMetricsCmd }).fileOnly(),
+		seconds("metric_time_interval", 60, atLeast(1), "How often metrics of the machine are collected.",
+			func(c *Config) *time.Duration { return &c.MetricsInterval }).fileOnly(),
+	}
+}
+
+func grpcOptions() []Option {
+	inference, management := func(c *Config) *GRPC { return &c.GRPCInference }, func(c *Config) *GRPC { return &c.GRPCManagement }
+	host := func(g func(*Config) *GRPC) func(*Config) *string {
+		return func(c *Config) *string { return &g(c).Host }
+	}
+	port := func(g func(*Config) *GRPC) func(*Config) *int { return func(c *Config) *int { return &g(c).Port } }
+	age := func(g func(*Config) *GRPC) func(*Config) *time.Duration {
+		return func(c *Config) *time.Duration { return &g(c).MaxAge }
+	}
+	grace := func(g func(*Config) *GRPC) func(*Config) *time.Duration {
+		return func(c *Config) *time.Duration { return &g(c).MaxAgeWait }
+	}
+	return []Option{
+		text("grpc_inference_address", "127.0.0.1", "Host of the gRPC inference API.", host(inference)).effect(Pending),
+		integer("grpc_inference_port", 7070, bounds{0, maxPort}, "Its port.", port(inference)).effect(Pending),
+		text("grpc_management_address", "127.0.0.1", "Host of the gRPC management API.", host(management)).effect(Pending),
+		integer("grpc_management_port", 7071, bounds{0, maxPort}, "Its port.", port(management)).effect(Pending),
+		milliseconds("grpc_inference_max_connection_age_ms", "How long a connection lives; without a limit when it is not set.", age(inference)).effect(Pending),
+		milliseconds("grpc_inference_max_connection_age_grace_ms", "How long its calls may go on after that.", grace(inference)).effect(Pending),
+		milliseconds("grpc_management_max_connection_age_ms", "How long a connection lives; without a limit when it is not set.",
+			age(management)).effect(Pending),
+		milliseconds("grpc_management_max_connection_age_grace_ms", "How long its calls may go on after that.", grace(management)).effect(Pending),
+		boolean("enable_grpc_ssl", false, "Whether gRPC uses `certificate_file` and `private_key_file`.", func(c *Config) *bool { return &c.GRPCTLS }).effect(Pending),
+	}
+}
+
+func metaOptions() []Option {
+	return []Option{
+		boolean(enableEnvKey, false, "Whether environment variables named `TS_` and the key in capitals are read. They go before the command line and the "+
+			"file.", func(c *Config) *bool { return &c.useEnv }).fileOnly(),
+		boolean(envURLsKey, false, "Whether `TS_ALLOWED_URLS` is read, too.", func(c *Config) *bool { return &c.useEnvAllowed }).fileOnly(),
+	}
+}
+
+// Keys that decide about other keys.
+const (
+	enableEnvKey   = "enable_envvars_config"
+	envURLsKey     = "use_env_allowed_urls"
+	allowedURLsKey = "allowed_urls"
+	oipKey         = "ts_open_inference_protocol"
+)
+
+func ignoredOptions() []Option {
+	cpp := path("cpp_log_config", "Log settings of C++ workers, which there are none of.", func(c *Config) *string { return &c.CPPLogConfig })
+	plugins := path("plugins_path", "Java plugins, which cannot run here.", func(c *Config) *string { return &c.PluginsPath })
+	return []Option{
+		accepted("vmargs", "text", "", "Arguments of the Java virtual machine.", JVMOnly).fileOnly(),
+		accepted("number_of_netty_threads", "integer", "0", "Threads of TorchServe's HTTP server.", JVMOnly),
+		accepted("netty_client_threads", "integer", "0", "Threads of its connections to workers.", JVMOnly),
+		accepted("prefer_direct_buffer", "true or false", "false", "Memory of its network buffers.", JVMOnly),
+		accepted("async_logging", "true or false", "false", "How log4j writes.", JVMOnly),
+		accepted("use_native_io", "true or false", "true", "Unix or TCP sockets to workers.", JVMOnly).fileOnly(),
+		accepted("io_ratio", "integer", "50", "Share of time for I/O in its threads.", JVMOnly).fileOnly(),
+		cpp.flag("--cpp-log-config").effect(Pending),
+		plugins.fileOnly().flag("--plugins-path").effect(Pending),
+		accepted("model_server_home", "path", "", "Where TorchServe's Python files are.", Informal),
+		accepted("NUM_WORKERS", "integer", "", "Read by SageMaker's plugin.", Informal).fileOnly(),
+		accepted("version", "text", "", "Written by TorchServe into its snapshots.", Informal).fileOnly(),
+		accepted("tsConfigFile", "path", "", "Written by TorchServe into its snapshots.", Informal).fileOnly(),
+	}
+}

@@ -1,0 +1,2 @@
+// Package imports checks the import directions of docs/architecture.md against the code; it has tests only.
+package imports

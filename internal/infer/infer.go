@@ -1,0 +1,51 @@
+// Package infer holds the values that travel from a request to its response. It imports nothing but the standard library.
+package infer
+
+// ModelRef names a model version. An empty Version means the model's default version.
+type ModelRef struct{ Name, Version string }
+
+// String gives "name" or "name/version".
+func (r ModelRef) String() string {
+	if r.Version == "" {
+		return r.Name
+	}
+	return r.Name + "/" + r.Version
+}
+
+// Field is one header: the name keeps the spelling of whoever sent it.
+type Field struct{ Name, Value string }
+
+// Part is one named value of a request: the body, or a field of a form.
+type Part struct {
+	Name string
+	// ContentType is the media type without parameters, or "" when the part is not to be decoded
+	// (plain form fields, query parameters, bodies without a content type).
+	ContentType string
+	// Data is owned by the item; nobody writes to it after the item was made.
+	Data []byte
+}
+
+// Item is one client request inside a batch.
+type Item struct {
+	ID     string  // the request id: unique, also in the answer's x-request-id
+	Header []Field // in the order sent, duplicates kept
+	Parts  []Part  // in the order sent, duplicates kept: a later one replaces an earlier one of the same name
+	Alone  bool    // it must be a batch by itself, whatever the batch size
+}
+
+// Size is the number of payload bytes that the item keeps in memory.
+func (i *Item) Size() int64 {
+	var n int64
+	for _, p := range i.Parts {
+		n += int64(len(p.Data))
+	}
+	return n
+}
+
+// Result is the answer to one item.
+type Result struct {
+	Status int     // HTTP status that the handler set; 0 when it set none
+	Header []Field // headers that the handler set, "content-type" among them
+	Body   []byte
+	Err    error // set: this item failed, its neighbours in the batch did not
+}

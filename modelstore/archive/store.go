@@ -1,0 +1,342 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/javaregex"
+)
+
+// defaultAllowedURL is TorchServe's default of allowed_urls.
+const defaultAllowedURL = `file://.*|http(s)?://.*`
+
+var errClosed = errors.New("the server is stopping")
+
+// Store opens the models of a model store. Its methods are safe for concurrent use.
+type Store struct {
+	store   string // absolute, "" for none
+	allowed []*javaregex.Pattern
+	limits  Limits
+	http    *http.Client
+	logger  *slog.Logger
+	owner   *owner
+
+	running sync.WaitGroup // Opens that have not returned
+
+	mu      sync.Mutex                         // guards the rest
+	open    map[string]struct{}                // folders below Temp/models that exist now
+	cancels map[uint64]context.CancelCauseFunc // of the running Opens
+	opens   uint64                             // how many Opens there were
+	closed  bool
+}
+
+// New checks the options, makes Temp/models, and removes what a killed server has left there. The store must be closed.
+func New(opts Options) (*Store, error) {
+	if opts.Logger == nil {
+		return nil, errors.New("archive: Options.Logger is required")
+	}
+	if err := opts.Limits.check(); err != nil {
+		return nil, err
+	}
+	s := &Store{limits: opts.Limits.withDefaults(), logger: opts.Logger, open: map[string]struct{}{}, cancels: map[uint64]context.CancelCauseFunc{}}
+	allowed := opts.AllowedURLs
+	if len(allowed) == 0 {
+		allowed = []string{defaultAllowedURL}
+	}
+	for _, expr := range allowed {
+		p, err := javaregex.CompileFold(expr)
+		if err != nil {
+			return nil, fmt.Errorf("allowed_urls: %w", err)
+		}
+		s.allowed = append(s.allowed, p)
+	}
+	var err error
+	if opts.Store != "" {
+		if s.store, err = filepath.Abs(opts.Store); err != nil {
+			return nil, fmt.Errorf("the model store %s: %w", opts.Store, err)
+		}
+	}
+	temp, err := filepath.Abs(opts.Temp)
+	if err != nil {
+		return nil, fmt.Errorf("the temp folder %s: %w", opts.Temp, err)
+	}
+	s.http = s.client(opts.HTTP)
+	if s.owner, err = claim(filepath.Join(temp, "models")); err != nil {
+		return nil, err
+	}
+	s.owner.sweep(s.logger)
+	return s, nil
+}
+
+// Names lists the models that "all" stands for, sorted: the store's .mar, .model and .tar.gz files and its folders, but no hidden ones.
+func (s *Store) Names() ([]string, error) {
+	if s.store == "" {
+		return nil, fault.New(fault.ModelNotFound, "Model store has not been configured.", nil)
+	}
+	entries, err := os.ReadDir(s.store)
+	if err != nil {
+		return nil, fmt.Errorf("the model store cannot be read: %w", err)
+	}
+	var names []string
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasPrefix(name, ".") {
+			continue
+		}
+		info, err := os.Stat(filepath.Join(s.store, name)) // follows links, as the original does
+		if err != nil {
+			s.logger.Warn("entry of the model store cannot be read", slog.String("entry", name), slog.Any("error", err))
+			continue
+		}
+		isModel := strings.HasSuffix(name, ".mar") || strings.HasSuffix(name, ".model") || strings.HasSuffix(name, ".tar.gz")
+		if info.IsDir() || info.Mode().IsRegular() && isModel {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Open gives the model at url: it fetches it if it is a URL, finds it in the store or in a folder, and unpacks it. When it fails nothing is left
+// on disk. The errors' kinds and messages are those that TorchServe's clients see.
+func (s *Store) Open(ctx context.Context, url string) (*Archive, error) {
+	loc, err := s.locate(url)
+	if err != nil {
+		return nil, err
+	}
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return nil, s.asFault(ctx, loc, err)
+	}
+	defer end()
+	a := &Archive{URL: url, FileBase: fileBase(url), store: s}
+	if loc.remote {
+		if a.saved, err = s.fetch(ctx, loc); err != nil {
+			return nil, err
+		}
+		a.Fetched = true
+	}
+	if err := s.place(ctx, loc, a); err != nil {
+		return nil, errors.Join(s.asFault(ctx, loc, err), a.Forget())
+	}
+	if err := a.readMetadata(s.limits, s.logger); err != nil {
+		return nil, errors.Join(err, a.Forget())
+	}
+	return a, nil
+}
+
+// begin makes Close wait for an Open, and end it early.
+func (s *Store) begin(ctx context.Context) (context.Context, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ctx, nil, errClosed
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	id := s.opens
+	s.opens++
+	s.cancels[id] = cancel
+	s.running.Add(1)
+	return ctx, func() {
+		s.mu.Lock()
+		delete(s.cancels, id)
+		s.mu.Unlock()
+		cancel(nil)
+		s.running.Done()
+	}, nil
+}
+
+// locate checks the URL, in TorchServe's order.
+func (s *Store) locate(url string) (location, error) {
+	switch {
+	case s.store == "":
+		return location{}, fault.New(fault.ModelNotFound, "Model store has not been configured.", nil)
+	case url == "":
+		return location{}, fault.New(fault.ModelNotFound, "empty url", nil)
+	case strings.Contains(url, ".."):
+		return location{}, fault.New(fault.ModelNotFound, "Relative path is not allowed in url: "+url, nil)
+	}
+	loc := parseLocation(url)
+	if loc.remote && !s.isAllowed(url) {
+		return location{}, &fault.Error{
+			Kind: fault.ModelNotFound, Message: "Given URL " + url + " does not match any allowed URL(s)",
+			Hint: "add an expression that matches it to allowed_urls",
+		}
+	}
+	return loc, nil
+}
+
+func (s *Store) isAllowed(url string) bool {
+	return slices.ContainsFunc(s.allowed, func(p *javaregex.Pattern) bool { return p.Match(url) })
+}
+
+// place makes a's folder below Temp/models.
+func (s *Store) place(ctx context.Context, loc location, a *Archive) error {
+	if loc.usable() {
+		file := filepath.Join(s.store, loc.base)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			return s.unpack(ctx, file, a)
+		}
+	}
+	for _, dir := range s.folders(loc) {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return s.link(dir, a)
+		}
+	}
+	return fault.New(fault.ModelNotFound, "Model not found at: "+loc.raw, nil)
+}
+
+// folders lists where a model of that URL may lie unpacked.
+func (s *Store) folders(loc location) []string {
+	if strings.ContainsRune(loc.raw, 0) {
+		return nil
+	}
+	dirs := []string{loc.raw}
+	if loc.usable() {
+		dirs = append(dirs, filepath.Join(s.store, loc.base))
+	}
+	return dirs
+}
+
+// link makes a link to a folder that is used in place. A folder that holds nothing but one folder stands for that.
+func (s *Store) link(dir string, a *Archive) error {
+	target, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(target)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 1 {
+		only := filepath.Join(target, entries[0].Name())
+		if info, err := os.Stat(only); err == nil && info.IsDir() {
+			target = only
+		}
+	}
+	root, err := s.newRoot()
+	if err != nil {
+		return err
+	}
+	a.root = root
+	if err := os.Mkdir(root, 0o700); err != nil {
+		return err
+	}
+	a.Dir, a.InPlace = filepath.Join(root, filepath.Base(target)), true
+	return os.Symlink(target, a.Dir)
+}
+
+// newRoot names a new folder below Temp/models, which does not exist yet.
+func (s *Store) newRoot() (string, error) {
+	name := hexID()
+	if err := s.owner.record(name); err != nil {
+		return "", err
+	}
+	root := filepath.Join(s.owner.models, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[root] = struct{}{}
+	return root, nil
+}
+
+// asFault makes an error of place one that a client can be told. Read errors and escapes have TorchServe's text; what Flambeau refuses on
+// its own says why.
+func (s *Store) asFault(ctx context.Context, loc location, err error) error {
+	var known *fault.Error
+	var refused *refusal
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, errClosed):
+		return fault.New(fault.Draining, "Failed to save model: "+loc.raw, err)
+	case ctx.Err() != nil:
+		return fault.New(fault.Cancelled, "Failed to save model: "+loc.raw, err)
+	case errors.As(err, &refused):
+		return &fault.Error{
+			Kind: fault.InvalidModel, Message: "Model archive " + loc.raw + " is refused: " + refused.text, Hint: refused.hint, Cause: err,
+		}
+	default:
+		return fault.New(fault.Internal, "Failed to save model: "+loc.raw, err)
+	}
+}
+
+// Close ends the Opens that run, and removes all that the store has unpacked and not yet removed. Archives are of no use afterwards, and Open
+// fails.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, cancel := range s.cancels {
+		cancel(errClosed)
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+	s.mu.Lock()
+	roots := make([]string, 0, len(s.open))
+	for root := range s.open {
+		roots = append(roots, root)
+	}
+	clear(s.open)
+	s.mu.Unlock()
+	var errs []error
+	for _, root := range roots {
+		errs = append(errs, removeRoot(root))
+	}
+	return errors.Join(append(errs, s.owner.release())...)
+}
+
+// Close removes the unpacked folder, or the link to the folder that is used in place. It may be called more than once.
+func (a *Archive) Close() error {
+	if a.root == "" {
+		return nil
+	}
+	a.store.mu.Lock()
+	_, open := a.store.open[a.root]
+	delete(a.store.open, a.root)
+	a.store.mu.Unlock()
+	if !open {
+		return nil
+	}
+	return removeRoot(a.root)
+}
+
+// Forget is Close, and it deletes the copy in the store if the archive was fetched from a URL, as TorchServe does when a model is unregistered. It is
+// also right for an archive that could not be registered: otherwise the copy would be in the way of the next try.
+func (a *Archive) Forget() error {
+	err := a.Close()
+	if a.saved == "" {
+		return err
+	}
+	if rm := os.Remove(a.saved); rm != nil && !os.IsNotExist(rm) {
+		return errors.Join(err, fmt.Errorf("the copy of %s in the model store: %w", a.URL, rm))
+	}
+	return err
+}
+
+// removeRoot removes a folder below Temp/models, finished or not. A link in it is removed, not what it leads to.
+func removeRoot(root string) error {
+	return errors.Join(removeTree(root), removeTree(root+partSuffix))
+}
+
+// removeTree is os.RemoveAll that also succeeds on folders that a handler has made read-only.
+func removeTree(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	walk := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			return os.Chmod(path, 0o700) //nolint:gosec // a folder needs its x bit to be emptied
+		}
+		return nil
+	})
+	return errors.Join(walk, os.RemoveAll(dir))
+}

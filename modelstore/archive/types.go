@@ -1,0 +1,154 @@
+package archive
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+)
+
+// Options say where the models are and what an archive may do. Zero limits have generous defaults.
+type Options struct {
+	// Store is the model store. With "" there is none, and Open refuses every URL, as TorchServe does.
+	Store string
+	// Temp is the folder below which models are unpacked, in Temp/models/<32 hex digits>.
+	Temp string
+	// AllowedURLs are the regular expressions, in Java's syntax, one of which a fetched URL must match as a whole and in any case. Empty:
+	// any file, http and https URL, as TorchServe has it.
+	AllowedURLs []string
+	Limits      Limits
+	// HTTP fetches archives. Nil: a client without an overall time limit. Its CheckRedirect is replaced.
+	HTTP *http.Client
+	// Logger is required.
+	Logger *slog.Logger
+}
+
+// Limits bound what one archive may cost. A zero value stands for its default in limits.go.
+type Limits struct {
+	DownloadBytes int64         // largest archive that is fetched
+	UnpackedBytes int64         // largest sum of an archive's files
+	Ratio         int64         // largest unpacked size as a multiple of the packed one, looked at once RatioFloor bytes are unpacked
+	RatioFloor    int64         // unpacked bytes below which Ratio is not looked at
+	Entries       int           // most files and folders of an archive
+	PathBytes     int           // longest name of an entry
+	MetadataBytes int64         // largest manifest and largest model configuration
+	Stall         time.Duration // longest time that a download may stand still
+}
+
+// Archive is one opened model: its files on disk, its manifest and its settings. Its fields are not changed after Open.
+type Archive struct {
+	URL string // as it was asked for
+	// Dir is the folder that workers run in: Temp/models/<32 hex digits>, or for a folder that is used in place
+	// Temp/models/<32 hex digits>/<its name>, a link to it, as TorchServe lays them out. A process that is started there sees the real path.
+	Dir         string
+	FileBase    string // the model's name of last resort, made from the URL as TorchServe makes it at start-up
+	Fetched     bool   // it was downloaded into the store by this Open
+	InPlace     bool   // Dir is a link to the user's own folder
+	HasManifest bool   // MAR-INF/MANIFEST.json was there; without one Manifest has TorchServe's defaults and no model name
+	Problem     string // why it may be of no use although TorchServe takes it: a .mar that is no zip file; "" otherwise
+	Manifest    Manifest
+	Settings    Settings
+
+	store *Store
+	root  string // the folder below Temp/models that Close removes
+	saved string // the file in the store that Forget removes, "" unless it came from a URL
+}
+
+// Manifest is MAR-INF/MANIFEST.json.
+type Manifest struct {
+	CreatedOn       string
+	Description     string
+	ArchiverVersion string
+	Runtime         string // python, python3, LSP, or "" when the manifest names one that there is not
+	Model           ManifestModel
+}
+
+// ManifestModel is the manifest's part about the model.
+type ManifestModel struct {
+	ModelName        string // "" when the manifest does not say
+	ModelVersion     string // "" when the manifest does not say: TorchServe then takes "1.0"
+	Description      string
+	Handler          string
+	Envelope         string
+	SerializedFile   string
+	ModelFile        string
+	RequirementsFile string
+	ConfigFile       string
+}
+
+// Settings are the server's keys of a model's configuration file (model-config.yaml). A nil pointer means that the key is absent or that its value
+// cannot be used, which was logged. Other keys are the handler's business.
+type Settings struct {
+	// HasConfig says that the archive names a configuration file and that it could be read. ResponseTimeout and StartupTimeout are then never
+	// nil: TorchServe takes 120 seconds for an absent one, before it looks at any other source.
+	HasConfig       bool
+	MinWorkers      *int           // at least 1
+	MaxWorkers      *int           // at least 0
+	BatchSize       *int           // at least 1
+	MaxBatchDelay   *time.Duration // more than 0: TorchServe takes 0 for absent
+	ResponseTimeout *time.Duration
+	StartupTimeout  *time.Duration
+	DeviceType      string // cpu, gpu or ""
+	DeviceIDs       []int  // nil when absent; not compared with the devices that there are
+	ParallelType    string // pp, tp, pptp, custom or ""
+	ParallelLevel   int    // 0 when absent
+	TorchRun        *TorchRun
+	MaxRetryTimeout *time.Duration // absent: 300 seconds
+	ClientTimeout   *time.Duration // absent: no limit
+	JobQueueSize    *int           // absent: the server's
+
+	UseJobTicket            bool
+	SequenceBatching        bool
+	ContinuousBatching      bool
+	AsyncCommunication      bool
+	UseVenv                 bool
+	SequenceMaxIdle         time.Duration
+	SequenceTimeout         time.Duration
+	MaxSequenceJobQueueSize int // 1 when absent
+	MaxNumSequence          int // 1 when absent
+}
+
+// TorchRun is the torchrun part of a model's configuration file, with TorchServe's defaults.
+type TorchRun struct {
+	Nodes           int
+	ProcsPerNode    int
+	Backend         string
+	Endpoint        string
+	Conf            string
+	MonitorInterval time.Duration
+	NodeRank        int
+	OMPThreads      int
+	MasterAddr      string
+	MasterPort      int
+}
+
+// Validate says whether the archive can be registered under name and runtime, which override the manifest's unless they are empty. The texts
+// and their order are TorchServe's.
+func (a *Archive) Validate(name, runtime string) error {
+	switch {
+	case name == "" && a.Manifest.Model.ModelName == "":
+		return &fault.Error{
+			Kind: fault.InvalidModel, Message: "Model name is not defined.", Detail: a.Problem,
+			Hint: "give model_name, or make the archive with torch-model-archiver, which writes " + manifestPath,
+		}
+	case runtime == "" && a.Manifest.Runtime == "":
+		return &fault.Error{
+			Kind: fault.InvalidModel, Message: "Runtime is not defined or invalid.",
+			Hint: "the manifest's runtime is to be python, python3 or LSP",
+		}
+	}
+	return nil
+}
+
+// Workers gives the pair of worker counts, and whether it can be used: TorchServe takes it only if there is a minimum and the maximum is not
+// below it.
+func (s *Settings) Workers() (minWorkers, maxWorkers int, ok bool) {
+	if s.MinWorkers != nil {
+		minWorkers = *s.MinWorkers
+	}
+	if s.MaxWorkers != nil {
+		maxWorkers = *s.MaxWorkers
+	}
+	return minWorkers, maxWorkers, minWorkers > 0 && maxWorkers >= minWorkers
+}

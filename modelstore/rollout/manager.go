@@ -1,0 +1,289 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+)
+
+// Opener opens archives; modelstore/archive implements it.
+type Opener interface {
+	Open(ctx context.Context, url string) (*archive.Archive, error)
+}
+
+// ProcessRequest is what the command of a worker depends on.
+type ProcessRequest struct {
+	Ref      infer.ModelRef
+	WorkerID int
+	Runtime  string // python or python3
+	Dir      string // the unpacked archive
+	Handler  string
+}
+
+// Options are what a Manager needs. Launcher, Archives, Process, Limits, the two timeouts, QueueSize and Logger are required.
+type Options struct {
+	Launcher backend.Launcher
+	Archives Opener
+	Process  func(ProcessRequest) (backend.ProcessSpec, error) // makes the command of a worker
+	Limits   backend.Limits                                    // Load is not looked at: each version has its own
+	Presets  map[infer.ModelRef]Preset
+
+	DefaultWorkers      int // workers of a version for which nobody says it
+	StartupWorkers      int // the same for start-up models when DefaultWorkers is 0
+	DefaultHandler      string
+	Envelope            string
+	ResponseTimeout     time.Duration
+	StartupTimeout      time.Duration
+	QueueSize           int
+	GPUs                int // devices that may be used
+	LimitMaxImagePixels bool
+	MaxResponseBytes    int64
+	FirstWorkerID       int           // identifiers of workers are counted from here and never used again
+	Drain               time.Duration // how long running batches may take when their worker is removed
+
+	Logger *slog.Logger
+	// Retire is called when a version was removed, before its workers are told to end: it lets what waits be answered. It returns when that is
+	// so, or when ctx ends. May be nil.
+	Retire func(ctx context.Context, v *Version)
+	Events func(Event)                                                             // called for each change of an instance; may be nil
+	Output func(ref infer.ModelRef, workerID int, line backend.OutputLine)         // called for each line of a worker; may be nil
+	Loaded func(ref infer.ModelRef, workerID int, name string, took time.Duration) // called when a worker became ready; may be nil
+}
+
+// Manager holds the registered models. Its methods are safe for concurrent use.
+type Manager struct {
+	opts Options
+	// life ends when Close is called: it is what the workers' goroutines live by.
+	life context.Context //nolint:containedctx // a life-long "done", not a call's context
+	end  context.CancelCauseFunc
+
+	lastWorker atomic.Int64
+	lastGPU    atomic.Int64
+
+	mu      sync.Mutex // guards what follows
+	models  map[string]*model
+	startup map[string]bool // names loaded at start-up
+	closed  bool
+
+	retiring sync.WaitGroup // versions that are being removed
+}
+
+// model is a name with its versions.
+type model struct {
+	versions map[string]*Version
+	standard string // the default version
+}
+
+// New makes a Manager without models.
+func New(opts Options) (*Manager, error) {
+	switch {
+	case opts.Launcher == nil, opts.Archives == nil, opts.Process == nil, opts.Logger == nil:
+		return nil, errors.New("rollout: Launcher, Archives, Process and Logger are required")
+	case opts.Limits.Start <= 0, opts.Limits.Stop <= 0, opts.ResponseTimeout <= 0, opts.StartupTimeout <= 0:
+		return nil, errors.New("rollout: the time limits must be above zero")
+	case opts.QueueSize < 1:
+		return nil, errors.New("rollout: the queue size must be at least 1")
+	}
+	m := &Manager{opts: opts, models: map[string]*model{}, startup: map[string]bool{}}
+	m.life, m.end = context.WithCancelCause(context.Background())
+	m.lastWorker.Store(int64(opts.FirstWorkerID) - 1)
+	return m, nil
+}
+
+func (m *Manager) nextWorkerID() int { return int(m.lastWorker.Add(1)) }
+
+// nextGPU deals the devices out in turn: over the server's devices for all models together (TorchServe begins with the second one), or over
+// the devices that the version chose.
+func (m *Manager) nextGPU(v *Version) int {
+	switch {
+	case v.settings.deviceType != "gpu":
+		return backend.NoGPU
+	case len(v.settings.deviceIDs) > 0:
+		return v.settings.deviceIDs[len(v.workers)%len(v.settings.deviceIDs)]
+	default:
+		return int(m.lastGPU.Add(1)) % m.opts.GPUs
+	}
+}
+
+func (m *Manager) event(e Event) {
+	if m.opts.Events != nil {
+		m.opts.Events(e)
+	}
+}
+
+func (m *Manager) output(ref infer.ModelRef, workerID int, line backend.OutputLine) {
+	if m.opts.Output != nil {
+		m.opts.Output(ref, workerID, line)
+	}
+}
+
+func (m *Manager) loaded(ref infer.ModelRef, workerID int, took time.Duration) {
+	if m.opts.Loaded != nil {
+		m.opts.Loaded(ref, workerID, threadName(workerID, ref), took)
+	}
+}
+
+// Resolve gives the version that ref names; an empty Version means the default one. The errors are TorchServe's words.
+func (m *Manager) Resolve(ref infer.ModelRef) (*Version, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, _, err := m.resolve(ref)
+	return v, err
+}
+
+// resolve does the work of Resolve; m.mu is held.
+func (m *Manager) resolve(ref infer.ModelRef) (*Version, *model, error) {
+	mod := m.models[ref.Name]
+	if mod == nil {
+		return nil, nil, fault.Newf(fault.ModelNotFound, "Model not found: %s", ref.Name)
+	}
+	name := ref.Version
+	if name == "" {
+		name = mod.standard
+	}
+	v := mod.versions[name]
+	if v == nil {
+		return nil, nil, fault.Newf(fault.VersionNotFound, "Model version: %s does not exist for model: %s", ref.Version, ref.Name)
+	}
+	return v, mod, nil
+}
+
+// ResolveExact is Resolve for a version that must be given, even an empty one.
+func (m *Manager) ResolveExact(ref infer.ModelRef) (*Version, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, mod, err := m.resolve(ref)
+	if err == nil && ref.Version == "" && mod.versions[""] == nil {
+		return nil, fault.Newf(fault.VersionNotFound, "Model version:  does not exist for model: %s", ref.Name)
+	}
+	return v, err
+}
+
+// List gives the models, sorted by the code units of their names.
+func (m *Manager) List() []Listed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]Listed, 0, len(m.models))
+	for name, mod := range m.models {
+		list = append(list, Listed{Name: name, URL: mod.versions[mod.standard].url})
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Describe tells how a version runs now.
+func (m *Manager) Describe(ref infer.ModelRef) (Description, error) {
+	m.mu.Lock()
+	v, mod, err := m.resolve(ref)
+	isDefault := err == nil && v.ref.Version == mod.standard
+	m.mu.Unlock()
+	if err != nil {
+		return Description{}, err
+	}
+	return v.describe(isDefault), nil
+}
+
+// DescribeAll tells how all the versions of a model run now, sorted by version.
+func (m *Manager) DescribeAll(name string) ([]Description, error) {
+	m.mu.Lock()
+	_, mod, err := m.resolve(infer.ModelRef{Name: name})
+	var versions []*Version
+	var standard string
+	if err == nil {
+		standard = mod.standard
+		for _, v := range mod.versions {
+			versions = append(versions, v)
+		}
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(versions, func(a, b *Version) int { return strings.Compare(a.ref.Version, b.ref.Version) })
+	all := make([]Description, 0, len(versions))
+	for _, v := range versions {
+		all = append(all, v.describe(v.ref.Version == standard))
+	}
+	return all, nil
+}
+
+// SetDefault makes a version the default one.
+func (m *Manager) SetDefault(ref infer.ModelRef) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mod := m.models[ref.Name]
+	if mod == nil {
+		return fault.Newf(fault.ModelNotFound, "Model not found: %s", ref.Name)
+	}
+	if mod.versions[ref.Version] == nil {
+		return fault.Newf(fault.VersionNotFound, "Model version %s does not exist for model %s", ref.Version, ref.Name)
+	}
+	mod.standard = ref.Version
+	return nil
+}
+
+// StartupModels gives the names of the models that were loaded at start-up and are still there, sorted.
+func (m *Manager) StartupModels() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names := make([]string, 0, len(m.startup))
+	for name := range m.startup {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Healthy is TorchServe's rule for /ping: the default version of each model has its minimum of workers that are, or may get, ready.
+func (m *Manager) Healthy() bool {
+	m.mu.Lock()
+	standards := make([]*Version, 0, len(m.models))
+	for _, mod := range m.models {
+		standards = append(standards, mod.versions[mod.standard])
+	}
+	m.mu.Unlock()
+	for _, v := range standards {
+		if !v.healthy() {
+			return false
+		}
+	}
+	return true
+}
+
+// Close ends all the workers, lets their running batches end until ctx does, and removes what was unpacked. Nothing can be registered after it.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	var all []*Version
+	for _, mod := range m.models {
+		for _, v := range mod.versions {
+			all = append(all, v)
+		}
+	}
+	m.models = map[string]*model{}
+	m.mu.Unlock()
+	failed := make(chan error, len(all))
+	for _, v := range all {
+		go func() {
+			close(v.retired)
+			failed <- errors.Join(v.stop(ctx), v.archive.Close())
+		}()
+	}
+	var errs []error
+	for range all {
+		errs = append(errs, <-failed)
+	}
+	m.retiring.Wait()
+	m.end(errRetired)
+	return errors.Join(errs...)
+}

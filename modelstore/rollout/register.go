@@ -1,0 +1,194 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
+)
+
+// Register opens an archive and makes a version of it. A synchronous one returns when all the workers are ready; if one does not get ready, the
+// version is removed again and the error is fault.LoadFailed in TorchServe's words, with the reason as its cause.
+func (m *Manager) Register(ctx context.Context, s Spec) (Registered, error) {
+	a, err := m.opts.Archives.Open(ctx, s.URL)
+	if err != nil {
+		return Registered{}, err
+	}
+	v, minWorkers, maxWorkers, err := m.admit(s, a)
+	if err != nil {
+		return Registered{}, discard(a, err)
+	}
+	done := Registered{Ref: v.ref, Workers: minWorkers}
+	v.log.Info("model registered", "url", s.URL, "workers", minWorkers, "batch_size", v.settings.batchSize)
+	workers, _, err := v.resize(minWorkers, maxWorkers)
+	if err != nil {
+		return done, err // it was unregistered in this very moment
+	}
+	if !s.Synchronous || minWorkers == 0 {
+		return done, nil
+	}
+	if err := awaitReady(ctx, workers); err != nil {
+		m.retract(context.WithoutCancel(ctx), v)
+		return done, startFailure(v.ref.Name, v.ref.Version, err)
+	}
+	return done, nil
+}
+
+// startFailure is TorchServe's answer to workers that do not come up.
+func startFailure(name, version string, cause error) error {
+	f := fault.New(fault.LoadFailed, fmt.Sprintf("Failed to start workers for model %s version: %s", name, version), cause)
+	f.Hint = reasonOf(cause)
+	return f
+}
+
+// admit makes a version of an archive, without workers.
+func (m *Manager) admit(s Spec, a *archive.Archive) (v *Version, minWorkers, maxWorkers int, err error) {
+	ref, err := identify(s, a)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	preset := m.opts.Presets[ref]
+	set, err := m.opts.resolve(s, preset, a)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	minWorkers, maxWorkers = m.opts.workers(s, preset, &a.Settings)
+	v = &Version{
+		ref: ref, url: s.URL, settings: set, archive: a, pool: newPool(set.responseTimeout), launcher: m.opts.Launcher, limits: m.opts.Limits,
+		drain: m.opts.Drain, log: logger(m.opts.Logger, ref), manager: m, retired: make(chan struct{}), atStart: s.AtStartup,
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, 0, 0, fault.New(fault.Draining, "the server is shutting down", nil)
+	}
+	mod := m.models[ref.Name]
+	if mod == nil {
+		mod = &model{versions: map[string]*Version{}, standard: ref.Version}
+		m.models[ref.Name] = mod
+	}
+	if mod.versions[ref.Version] != nil {
+		return nil, 0, 0, fault.Newf(fault.Conflict, "Model version %s is already registered for model %s", ref.Version, ref.Name)
+	}
+	mod.versions[ref.Version] = v
+	if s.AtStartup {
+		m.startup[ref.Name] = true
+	}
+	return v, minWorkers, maxWorkers, nil
+}
+
+// discard forgets an archive that nobody will use, also its fetched copy, which would be in the way of the next try; it gives err.
+func discard(a *archive.Archive, err error) error {
+	if cleanup := a.Forget(); cleanup != nil {
+		return fmt.Errorf("%w (and its folder is left behind: %w)", err, cleanup)
+	}
+	return err
+}
+
+// retract takes a version back that did not come up.
+func (m *Manager) retract(ctx context.Context, v *Version) {
+	m.mu.Lock()
+	mod := m.models[v.ref.Name]
+	mine := mod != nil && mod.versions[v.ref.Version] == v
+	if mine {
+		m.remove(mod, v)
+	}
+	m.mu.Unlock()
+	if mine {
+		m.dispose(ctx, v)
+	}
+}
+
+// remove takes v out of the models; m.mu is held, and the caller calls dispose after it.
+func (m *Manager) remove(mod *model, v *Version) {
+	delete(mod.versions, v.ref.Version)
+	delete(m.startup, v.ref.Name)
+	var newest string // the default of those that are left, if the default one goes because it did not come up
+	for name, other := range mod.versions {
+		other.mu.Lock()
+		other.atStart = false
+		other.mu.Unlock()
+		newest = max(newest, name)
+	}
+	switch {
+	case len(mod.versions) == 0:
+		delete(m.models, v.ref.Name)
+	case mod.versions[mod.standard] == nil:
+		mod.standard = newest
+	}
+	m.retiring.Add(1)
+}
+
+// dispose lets a removed version's requests be answered, ends its workers and forgets its archive.
+func (m *Manager) dispose(ctx context.Context, v *Version) {
+	defer m.retiring.Done()
+	close(v.retired)
+	if m.opts.Retire != nil {
+		draining, cancel := context.WithTimeout(ctx, m.opts.Drain)
+		m.opts.Retire(draining, v)
+		cancel()
+	}
+	if err := v.stop(ctx); err != nil {
+		v.log.Error("workers were not ended", "reason", err.Error())
+	}
+	if err := v.archive.Forget(); err != nil {
+		v.log.Error("the model's files were not removed", "reason", err.Error())
+	}
+	v.log.Info("model unregistered")
+}
+
+// Unregister removes a version; an empty Version means the default one. The default version goes only as the last one. It returns when what
+// waited and ran was answered and the workers have ended; the version cannot be found any more from the beginning.
+func (m *Manager) Unregister(ctx context.Context, ref infer.ModelRef) error {
+	m.mu.Lock()
+	v, mod, err := m.resolve(ref)
+	if err == nil && v.ref.Version == mod.standard && len(mod.versions) > 1 {
+		err = fault.Newf(fault.InvalidVersion, "Cannot remove default version for model %s", ref.Name)
+	}
+	if err != nil {
+		m.mu.Unlock()
+		return err
+	}
+	m.remove(mod, v)
+	m.mu.Unlock()
+	m.dispose(context.WithoutCancel(ctx), v)
+	return nil
+}
+
+// Scale sets the numbers of workers. A synchronous one returns when the added workers are ready, or the removed ones gone.
+func (m *Manager) Scale(ctx context.Context, ref infer.ModelRef, minWorkers, maxWorkers int, synchronous bool) error {
+	v, err := m.Resolve(ref)
+	if err != nil {
+		return err
+	}
+	switch {
+	case minWorkers < 0:
+		return fault.Newf(fault.BadRequest, "min_worker is %d: it cannot be less than 0.", minWorkers)
+	case maxWorkers < minWorkers:
+		return fault.New(fault.BadRequest, "max_worker cannot be less than min_worker.", nil)
+	}
+	wanted, removed, err := v.resize(minWorkers, maxWorkers)
+	if err != nil {
+		return err
+	}
+	v.log.Info("model scaled", "min_workers", minWorkers, "max_workers", maxWorkers)
+	if !synchronous {
+		return nil
+	}
+	if err := removed(ctx); err != nil {
+		return err
+	}
+	if err := awaitReady(ctx, wanted); err != nil {
+		if isCancel(err) {
+			return err
+		}
+		version := ref.Version
+		if version == "" {
+			version = "null" // TorchServe names the version as the request did
+		}
+		return startFailure(ref.Name, version, err)
+	}
+	return nil
+}

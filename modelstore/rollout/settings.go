@@ -1,0 +1,162 @@
+package rollout
+
+import (
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
+)
+
+// settings are what a version runs with, once every source was asked.
+type settings struct {
+	runtime, handler                                                        string
+	batchSize                                                               int
+	maxBatchDelay, responseTimeout, startupTimeout, maxRetry, clientTimeout time.Duration
+	queueSize                                                               int
+	deviceType                                                              string
+	deviceIDs                                                               []int
+	parallelType                                                            string
+	parallelLevel                                                           int
+	useJobTicket, useVenv, continuousBatching, sequenceBatching             bool
+	sequenceMaxIdle, sequenceTimeout                                        time.Duration
+	maxNumSequence, maxSequenceJobQueue                                     int
+}
+
+// TorchServe's defaults.
+const (
+	defaultVersion    = "1.0"
+	defaultBatchSize  = 1
+	defaultBatchDelay = 100 * time.Millisecond
+	defaultMaxRetry   = 300 * time.Second
+)
+
+// identify gives the version that an archive is registered as: its name comes from the registration, else from the manifest, and for a
+// start-up model at last from the file's name.
+func identify(s Spec, a *archive.Archive) (infer.ModelRef, error) {
+	ref := infer.ModelRef{Name: s.Name, Version: a.Manifest.Model.ModelVersion}
+	if ref.Name == "" {
+		ref.Name = a.Manifest.Model.ModelName
+	}
+	if ref.Name == "" && s.AtStartup {
+		ref.Name = a.FileBase
+	}
+	if ref.Name == "" {
+		return ref, fault.New(fault.InvalidModel, "Model name is not defined.", nil)
+	}
+	if ref.Version == "" {
+		ref.Version = defaultVersion
+	}
+	return ref, nil
+}
+
+// resolve asks every source in TorchServe's order, which is another one for each group of settings.
+func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, error) {
+	y := &a.Settings
+	if s.Exact {
+		y, preset = s.over(y), Preset{Runtime: preset.Runtime}
+	}
+	r := settings{
+		handler:             first(s.Handler, a.Manifest.Model.Handler, o.DefaultHandler),
+		runtime:             first(preset.Runtime, s.Runtime, a.Manifest.Runtime, "python"),
+		batchSize:           firstOf(defaultBatchSize, s.BatchSize, y.BatchSize, positive(preset.BatchSize)),
+		maxBatchDelay:       firstOf(defaultBatchDelay, s.MaxBatchDelay, y.MaxBatchDelay, positive(preset.MaxBatchDelay)),
+		responseTimeout:     firstOf(o.ResponseTimeout, y.ResponseTimeout, positive(preset.ResponseTimeout), s.ResponseTimeout),
+		startupTimeout:      firstOf(o.StartupTimeout, y.StartupTimeout, positive(preset.StartupTimeout), s.StartupTimeout),
+		maxRetry:            firstOf(defaultMaxRetry, y.MaxRetryTimeout),
+		clientTimeout:       firstOf(0, y.ClientTimeout),
+		queueSize:           firstOf(o.QueueSize, y.JobQueueSize),
+		parallelType:        y.ParallelType,
+		parallelLevel:       y.ParallelLevel,
+		useJobTicket:        y.UseJobTicket,
+		useVenv:             y.UseVenv,
+		continuousBatching:  y.ContinuousBatching,
+		sequenceBatching:    y.SequenceBatching,
+		sequenceMaxIdle:     y.SequenceMaxIdle,
+		sequenceTimeout:     y.SequenceTimeout,
+		maxNumSequence:      y.MaxNumSequence,
+		maxSequenceJobQueue: y.MaxSequenceJobQueueSize,
+	}
+	r.deviceType, r.deviceIDs = o.device(y)
+	switch r.runtime {
+	case "python", "python3":
+		return r, nil
+	case "LSP":
+		return r, fault.New(fault.InvalidModel, "Runtime LSP (C++ handlers) is not supported. Use a Python handler.", nil)
+	default:
+		return r, fault.Newf(fault.BadRequest, "Invalid RuntimeType value: %s", r.runtime)
+	}
+}
+
+// device gives the kind of device and the devices that the model chose; a list with a device that is not there is ignored as a whole.
+func (o *Options) device(y *archive.Settings) (kind string, ids []int) {
+	if o.GPUs == 0 || y.DeviceType == "cpu" {
+		return "cpu", nil
+	}
+	for _, id := range y.DeviceIDs {
+		if id < 0 || id >= o.GPUs {
+			return "gpu", nil
+		}
+	}
+	return "gpu", y.DeviceIDs
+}
+
+// over gives the archive's settings without those that the registration has a say about.
+func (s *Spec) over(y *archive.Settings) *archive.Settings {
+	left := *y
+	if s.ResponseTimeout != nil {
+		left.ResponseTimeout = nil
+	}
+	if s.StartupTimeout != nil {
+		left.StartupTimeout = nil
+	}
+	return &left
+}
+
+// workers gives the numbers of workers that a version begins with.
+func (o *Options) workers(s Spec, preset Preset, y *archive.Settings) (minWorkers, maxWorkers int) {
+	if s.Exact && s.InitialWorkers != nil {
+		return *s.InitialWorkers, max(*s.InitialWorkers, s.MaxWorkers)
+	}
+	if minWorkers, maxWorkers, ok := y.Workers(); ok {
+		return minWorkers, maxWorkers
+	}
+	n := o.DefaultWorkers
+	switch {
+	case s.InitialWorkers != nil:
+		n = *s.InitialWorkers
+	case s.AtStartup && preset.MinWorkers > 0 && preset.MaxWorkers >= preset.MinWorkers:
+		return preset.MinWorkers, preset.MaxWorkers
+	case s.AtStartup && n <= 0:
+		n = o.StartupWorkers
+	}
+	n = max(n, 0)
+	return n, n
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// firstOf gives the first value that is there, else the default.
+func firstOf[T any](otherwise T, values ...*T) T {
+	for _, v := range values {
+		if v != nil {
+			return *v
+		}
+	}
+	return otherwise
+}
+
+// positive gives nil for what is not above zero.
+func positive[T int | time.Duration](v T) *T {
+	if v <= 0 {
+		return nil
+	}
+	return &v
+}

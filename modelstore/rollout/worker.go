@@ -1,0 +1,324 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+)
+
+// worker is one worker slot of a version: a goroutine that starts an instance, watches it, and starts the next one when it dies.
+type worker struct {
+	id      int
+	gpu     int
+	created time.Time
+	cancel  context.CancelFunc // ends the worker: it drains, stops its instance and returns
+	done    chan struct{}      // closed when it has returned
+	settled chan struct{}      // closed at the first success or the first failure
+	lost    sync.Once          // guards the pool's hope for it
+
+	mu       sync.Mutex // guards what follows
+	current  *life      // of the instance of now or, between two, of the last one
+	inst     backend.Instance
+	member   *member
+	waiting  bool   // between two instances
+	failed   bool   // gave up for good
+	leaving  bool   // was told to end
+	restarts int    // instances after the first one
+	reason   string // of the last failure
+	first    error  // what the first start gave; read once settled is closed
+	isDown   bool   // the last start failed or the instance died, and no new one is ready
+}
+
+// errRetired is the cause by which a worker is told to end.
+var errRetired = errors.New("the worker was removed")
+
+// delays are the waits before the starts after the first failure, in seconds; the last one is repeated (TorchServe's sequence).
+var delays = [...]int{0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377}
+
+// provedAfter is how long an instance without an answer must live until its death begins a new series of failures.
+const provedAfter = 10 * time.Second
+
+func delay(failures int) time.Duration {
+	return time.Duration(delays[min(failures, len(delays))-1]) * time.Second
+}
+
+// forsake takes the pool's hope for the worker back: no request waits for it any more.
+func (w *worker) forsake(p *pool) { w.lost.Do(p.lose) }
+
+// end tells the worker to end.
+func (w *worker) end(p *pool) {
+	w.forsake(p)
+	w.cancel()
+}
+
+// run is the worker's goroutine. ctx ends when the worker is told to end.
+func (w *worker) run(ctx context.Context, v *Version) {
+	defer close(w.done)
+	defer w.forsake(v.pool)
+	var failures int
+	var since time.Time // of the first failure since an instance was ready
+	for {
+		l := &life{}
+		proved, err := w.serve(ctx, v, l)
+		if ctx.Err() != nil {
+			return
+		}
+		if proved { // a worker that dies before its first answer is in a loop, however well it loads
+			failures, since = 0, time.Time{}
+		}
+		failures++
+		if since.IsZero() {
+			since = time.Now()
+		}
+		w.fail(err)
+		if time.Since(since) >= v.settings.maxRetry {
+			v.log.Error("worker gave up", "worker", w.id, "failures", failures, "retry_window", v.settings.maxRetry, "reason", reasonOf(err))
+			w.giveUp()
+			w.forsake(v.pool)
+			<-ctx.Done()
+			return
+		}
+		pause := delay(failures)
+		v.log.Warn("worker is started again", "worker", w.id, "failures", failures, "after", pause, "reason", reasonOf(err))
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		w.again()
+	}
+}
+
+// serve runs one instance from its start to its end. It says whether the instance proved itself, and why it ended.
+func (w *worker) serve(ctx context.Context, v *Version, l *life) (proved bool, err error) {
+	w.adopt(l)
+	begun := time.Now()
+	inst, err := w.start(ctx, v, l)
+	if err != nil {
+		w.move(v, l, Failed, reasonOf(err))
+		w.move(v, l, Stopped, reasonOf(err))
+		return false, err
+	}
+	m := v.pool.add(inst)
+	readySince := time.Now()
+	w.setReady(inst, m)
+	w.move(v, l, Ready, "")
+	w.settle(nil)
+	v.log.Info("worker is ready", "worker", w.id, "pid", inst.PID(), "after", time.Since(begun).Round(time.Millisecond))
+	v.loaded(w.id, time.Since(begun))
+	select {
+	case <-ctx.Done():
+		w.retire(ctx, v, l, inst, m)
+		return true, nil
+	case <-m.overdue:
+		err = fault.Newf(fault.ResponseTimeout, "no answer within the response timeout of %s", v.responseTimeout())
+		v.pool.leave(m)
+		w.move(v, l, Failed, err.Error())
+		w.kill(ctx, inst)
+	case <-inst.Done():
+		v.pool.leave(m)
+		if err = inst.Err(); err == nil {
+			err = fault.New(fault.BackendDied, "Worker died.", nil)
+		}
+		w.move(v, l, Failed, reasonOf(err))
+	}
+	w.move(v, l, Stopped, reasonOf(err))
+	return m.answered.Load() || time.Since(readySince) > provedAfter, err
+}
+
+// start launches an instance and loads the model; on failure nothing is left of it.
+func (w *worker) start(ctx context.Context, v *Version, l *life) (backend.Instance, error) {
+	spec, err := v.process(w.id)
+	if err != nil {
+		return nil, err
+	}
+	starting, cancel := context.WithTimeout(ctx, v.limits.Start)
+	inst, err := v.launcher.Launch(starting, spec)
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	w.setInstance(inst)
+	w.move(v, l, Loading, "")
+	loading, cancel := context.WithTimeout(ctx, v.settings.startupTimeout)
+	defer cancel()
+	if _, err := inst.Load(loading, v.loadSpec(w.gpu)); err != nil {
+		if loading.Err() != nil && ctx.Err() == nil {
+			late := fault.Newf(fault.LoadFailed, "the model was not loaded within the startup timeout of %s", v.settings.startupTimeout)
+			late.Hint, late.Cause = "raise startupTimeout (model-config.yaml) or default_startup_timeout if the model needs more time", err
+			err = late
+		}
+		w.kill(ctx, inst)
+		return nil, err
+	}
+	w.move(v, l, Warming, "")
+	return inst, nil
+}
+
+// retire lets the instance finish what it has, for as long as the version allows, and stops it.
+func (w *worker) retire(ctx context.Context, v *Version, l *life, inst backend.Instance, m *member) {
+	w.move(v, l, Draining, "the worker was removed")
+	v.pool.leave(m)
+	drained := time.NewTimer(v.drain)
+	defer drained.Stop()
+	select {
+	case <-m.released:
+	case <-m.overdue:
+	case <-inst.Done():
+	case <-drained.C:
+		v.log.Warn("a batch did not end in time and is cut off", "worker", w.id, "drain", v.drain)
+	}
+	w.move(v, l, Stopping, "the worker was removed")
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.limits.Stop)
+	defer cancel()
+	if err := inst.Stop(stopping); err != nil {
+		v.log.Warn("worker did not end by itself and was killed", "worker", w.id, "reason", err.Error())
+	}
+	w.move(v, l, Stopped, "")
+}
+
+// kill ends an instance at once.
+func (w *worker) kill(ctx context.Context, inst backend.Instance) {
+	now, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	cancel()
+	_ = inst.Stop(now) // it always ends the process; how it ended was said by who asked for it
+}
+
+// move changes the state of the instance and tells about it.
+func (w *worker) move(v *Version, l *life, s State, reason string) {
+	from, err := l.to(s, reason)
+	if err != nil {
+		v.log.Error("illegal change of state", "worker", w.id, "reason", err.Error())
+	}
+	v.event(Event{At: time.Now(), Ref: v.ref, WorkerID: w.id, From: from, To: s, Reason: reason})
+}
+
+func (w *worker) adopt(l *life) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.current, w.inst, w.member = l, nil, nil
+}
+
+func (w *worker) setInstance(inst backend.Instance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inst = inst
+}
+
+func (w *worker) setReady(inst backend.Instance, m *member) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inst, w.member, w.isDown = inst, m, false
+}
+
+func (w *worker) fail(err error) {
+	w.mu.Lock()
+	w.waiting, w.isDown, w.reason = true, true, reasonOf(err)
+	w.mu.Unlock()
+	w.settle(err)
+}
+
+func (w *worker) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting, w.failed = false, true
+}
+
+func (w *worker) again() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting = false
+	w.restarts++
+}
+
+// settle notes how the first start went.
+func (w *worker) settle(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.settled:
+	default:
+		w.first = err
+		close(w.settled)
+	}
+}
+
+// await waits until the worker is ready, and fails when its first start failed or when it is between two starts.
+func (w *worker) await(ctx context.Context) error {
+	select {
+	case <-w.settled:
+	case <-w.done:
+		return errRetired
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isDown {
+		if w.first != nil {
+			return w.first
+		}
+		return fault.New(fault.StartFailed, w.reason, nil)
+	}
+	return nil
+}
+
+// healthy says whether the worker is, or may get, ready (TorchServe's rule for /ping).
+func (w *worker) healthy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.failed
+}
+
+func (w *worker) describe() Worker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := Worker{ID: w.id, StartTime: w.created, Restarts: w.restarts, Reason: w.reason, GPU: w.gpu}
+	var s State
+	if w.current != nil {
+		s, _ = w.current.read()
+	}
+	d.State = s.String()
+	switch {
+	case w.failed:
+		d.State = "failed"
+	case w.waiting:
+		d.State = "waiting"
+	case s == Ready:
+		d.Ready = true
+	}
+	if w.inst != nil && !dead(w.inst) {
+		d.PID = w.inst.PID()
+		d.Memory = resident(d.PID)
+	}
+	return d
+}
+
+// reasonOf is the line about err for people who run the server.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	var f *fault.Error
+	if errors.As(err, &f) && f.Kind == fault.BackendDied && f.Detail != "" {
+		return f.Message + " " + f.Detail
+	}
+	return err.Error()
+}
+
+// logger gives the logger of a version.
+func logger(base *slog.Logger, ref infer.ModelRef) *slog.Logger {
+	return base.With("model", ref.Name, "version", ref.Version)
+}
+
+// threadName is what TorchServe calls a worker in logs and metrics.
+func threadName(id int, ref infer.ModelRef) string {
+	return "W-" + strconv.Itoa(id) + "-" + ref.Name + "_" + ref.Version
+}

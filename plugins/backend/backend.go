@@ -1,0 +1,99 @@
+// Package backend is the process border as the server sees it: who starts a backend process, what it can be asked, and how
+// batches get a free one. plugins/host implements it with real processes, plugins/backendtest with fakes.
+package backend
+
+import (
+	"context"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/infer"
+)
+
+// Launcher starts backend processes.
+type Launcher interface {
+	// Launch returns after the handshake. ctx bounds the start, not the life of the process.
+	Launch(ctx context.Context, spec ProcessSpec) (Instance, error)
+}
+
+// Instance is one backend process, from its handshake to its end. Its methods are safe for concurrent use.
+type Instance interface {
+	ID() string // never reused: a restart is another Instance
+	PID() int
+	// Load hands the model over and returns when the handler is ready. It is called once, before Predict.
+	Load(ctx context.Context, m LoadSpec) (Info, error)
+	// Predict returns len(items) results in order, or one error for them all.
+	Predict(ctx context.Context, items []infer.Item) ([]infer.Result, error)
+	Done() <-chan struct{} // closed once the process is gone and reaped
+	Err() error            // why it went; nil before Done and after an asked-for Stop
+	// Stop asks the process to end, and kills its process group when ctx ends. It always returns, after Done.
+	Stop(ctx context.Context) error
+}
+
+// ProcessSpec says how to start a backend process.
+type ProcessSpec struct {
+	Path string   // executable
+	Args []string // without the executable
+	Env  []string // whole environment, KEY=VALUE
+	Dir  string   // working folder
+	// Output is called for each line that the process writes, from one goroutine per stream. It must not block for long.
+	Output func(OutputLine)
+}
+
+// Stream tells which of a process's outputs a line came from.
+type Stream int
+
+// The streams.
+const (
+	Stdout Stream = iota
+	Stderr
+)
+
+// OutputLine is one line of what a backend process wrote.
+type OutputLine struct {
+	Stream     Stream
+	Level      string   // "" or what the handler's logger said: DEBUG, INFO, WARNING, ERROR, CRITICAL
+	RequestIDs []string // requests that were being handled when it was written; nil outside of requests
+	Text       string   // without the newline
+}
+
+// NoGPU is LoadSpec.GPU on a machine or for a model without one.
+const NoGPU = -1
+
+// LoadSpec says what a backend process is to load.
+type LoadSpec struct {
+	Model               infer.ModelRef
+	Dir                 string // the unpacked archive
+	Handler             string // as in the manifest: "handler.py", "module:function", a built-in's name
+	Envelope            string // request envelope, "" for none
+	GPU                 int    // device number, NoGPU for CPU
+	BatchSize           int    // largest batch that will be sent
+	LimitMaxImagePixels bool
+	MaxResponseBytes    int64 // largest single answer that the server accepts; 0 for no limit
+}
+
+// Info is what a backend tells about itself after Load.
+type Info struct {
+	Features map[string]bool // optional abilities of this backend
+}
+
+// Pool hands out slots of one model version's ready instances. It outlives every swap behind it.
+type Pool interface {
+	// Acquire waits for a ready instance with a free slot, before a batch is gathered, so that batches are formed as late
+	// as they can be.
+	Acquire(ctx context.Context) (Slot, error)
+	// Free is how many slots could be had at once. It is a hint: the number may be another one a moment later.
+	Free() int
+}
+
+// Slot is the right to run one batch on an instance.
+type Slot interface {
+	Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error)
+	Release() // exactly once; the last one lets a draining instance go
+}
+
+// Limits are the time limits of a backend's life; each is required.
+type Limits struct {
+	Start time.Duration // process start to handshake
+	Load  time.Duration // Load's answer
+	Stop  time.Duration // polite end before the group is killed
+}

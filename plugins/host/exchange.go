@@ -1,0 +1,171 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/proto/backend/v1/frame"
+)
+
+// answer is what a Predict waits for.
+type answer struct {
+	results []infer.Result
+	err     error
+}
+
+// waiting is a Predict that waits.
+type waiting struct {
+	items  int
+	answer chan answer // room for one
+}
+
+// outgoing is a frame that is to be sent.
+type outgoing struct {
+	id     uint64
+	batch  bool // a batch, not its cancellation
+	frames frame.Buffers
+}
+
+// exchange sends batches on the stream and finds the Predict that an answer is for.
+type exchange struct {
+	stream      grpc.ClientStream
+	maxResponse int64
+	wake        chan struct{} // room for one: queue may have something
+
+	mu      sync.Mutex // guards the fields below
+	lastID  uint64
+	waiting map[uint64]waiting
+	queue   []outgoing // in their order; bounded by the number of Predict calls
+}
+
+func newExchange(stream grpc.ClientStream, maxResponse int64) *exchange {
+	return &exchange{
+		stream: stream, maxResponse: maxResponse,
+		wake: make(chan struct{}, 1), waiting: make(map[uint64]waiting),
+	}
+}
+
+// next encodes a batch under a new id.
+func (x *exchange) next(items []frame.Item) (uint64, frame.Buffers) {
+	x.mu.Lock()
+	x.lastID++
+	id := x.lastID
+	x.mu.Unlock()
+	return id, frame.EncodeBatch(id, items)
+}
+
+// submit queues a batch and gives where its answer will come.
+func (x *exchange) submit(id uint64, items int, frames frame.Buffers) <-chan answer {
+	w := waiting{items: items, answer: make(chan answer, 1)}
+	x.mu.Lock()
+	x.waiting[id] = w
+	x.queue = append(x.queue, outgoing{id: id, batch: true, frames: frames})
+	x.mu.Unlock()
+	x.signal()
+	return w.answer
+}
+
+// forget drops what comes for a batch.
+func (x *exchange) forget(id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.waiting, id)
+}
+
+// cancel takes a batch back if it was not sent yet, and else says that nobody waits for it.
+func (x *exchange) cancel(id uint64) {
+	x.mu.Lock()
+	_, unanswered := x.waiting[id]
+	delete(x.waiting, id)
+	at := slices.IndexFunc(x.queue, func(o outgoing) bool { return o.id == id })
+	if at >= 0 {
+		x.queue = slices.Delete(x.queue, at, at+1)
+	} else if unanswered {
+		x.queue = append(x.queue, outgoing{id: id, frames: frame.EncodeCancel(id)})
+	}
+	x.mu.Unlock()
+	x.signal()
+}
+
+func (x *exchange) signal() {
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// send sends what is queued until life ends or the stream is broken; receive sees why.
+func (x *exchange) send(life context.Context) {
+	for {
+		select {
+		case <-x.wake:
+		case <-life.Done():
+			return
+		}
+		for {
+			o, ok := x.pop()
+			if !ok {
+				break
+			}
+			if err := x.stream.SendMsg(o.frames); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (x *exchange) pop() (outgoing, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.queue) == 0 {
+		return outgoing{}, false
+	}
+	o := x.queue[0]
+	x.queue = slices.Delete(x.queue, 0, 1)
+	return o, true
+}
+
+// receive hands answers to those who wait, until the stream ends, and tells why it did.
+func (x *exchange) receive() error {
+	for {
+		var b []byte
+		if err := x.stream.RecvMsg(&b); err != nil {
+			return err
+		}
+		head, err := frame.DecodeHead(b)
+		if err != nil {
+			return err
+		}
+		if head.Kind != frame.KindResults {
+			continue // nobody asks for pieces yet; other kinds are of a later version
+		}
+		w, ok := x.take(head.BatchID)
+		if !ok {
+			continue // its Predict has given up
+		}
+		_, results, err := frame.DecodeResults(b)
+		switch {
+		case err != nil:
+			w.answer <- answer{err: fault.New(fault.Internal, "the worker's answer could not be read", err)}
+			return err
+		case len(results) != w.items:
+			w.answer <- answer{err: fault.New(fault.Internal, fmt.Sprintf("the worker gave %d results for %d requests", len(results), w.items), nil)}
+		default:
+			w.answer <- answer{results: inferResults(results, x.maxResponse)}
+		}
+	}
+}
+
+func (x *exchange) take(id uint64) (waiting, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	w, ok := x.waiting[id]
+	delete(x.waiting, id)
+	return w, ok
+}

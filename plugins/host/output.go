@@ -1,0 +1,128 @@
+package host
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+	backendv1 "github.com/flambeau-serve/flambeau/proto/backend/v1"
+)
+
+// Sizes of what is kept of a process's output.
+const (
+	maxLine      = 64 << 10 // bytes of a line; a longer one comes in pieces
+	keptLines    = 50       // last lines of stderr
+	maxKeptBytes = 4 << 10  // of one of them
+)
+
+// splitter cuts what is written to it into lines.
+type splitter struct {
+	buf  []byte
+	emit func(line []byte, cut bool) // cut: the rest of the line follows
+}
+
+// Write implements io.Writer; it never fails.
+func (s *splitter) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		end := bytes.IndexByte(b, '\n')
+		take := len(b)
+		if end >= 0 {
+			take = end
+		}
+		take = min(take, maxLine-len(s.buf))
+		s.buf = append(s.buf, b[:take]...)
+		b = b[take:]
+		switch {
+		case take == end:
+			b = b[1:]
+			s.emit(bytes.TrimSuffix(s.buf, []byte("\r")), false)
+			s.buf = s.buf[:0]
+		case len(s.buf) == maxLine:
+			s.cut()
+		}
+	}
+	return n, nil
+}
+
+// cut emits what is there, but for a character that is not whole yet.
+func (s *splitter) cut() {
+	n := len(s.buf)
+	for back := 1; back < utf8.UTFMax; back++ {
+		if utf8.RuneStart(s.buf[n-back]) {
+			if !utf8.FullRune(s.buf[n-back:]) {
+				n -= back
+			}
+			break
+		}
+	}
+	s.emit(s.buf[:n], true)
+	s.buf = append(s.buf[:0], s.buf[n:]...)
+}
+
+// flush emits a last line without a newline.
+func (s *splitter) flush() {
+	if len(s.buf) > 0 {
+		s.emit(s.buf, false)
+		s.buf = s.buf[:0]
+	}
+}
+
+// lineParser makes log lines of one stream's lines: markers are taken out, and say what the lines after them belong to.
+type lineParser struct {
+	stream    backend.Stream
+	out       func(backend.OutputLine)
+	keep      *lastLines // nil: the lines are not kept
+	marker    backendv1.Marker
+	continued bool // the line before was cut
+	skipping  bool // it was a marker
+}
+
+func (p *lineParser) line(b []byte, cut bool) {
+	isMarker := !p.continued && len(b) > 0 && b[0] == backendv1.MarkerPrefix || p.continued && p.skipping
+	rest := p.continued
+	p.continued, p.skipping = cut, isMarker
+	switch {
+	case isMarker && (rest || cut): // too long to mean anything
+	case rest && len(b) == 0: // the cut was right before the newline
+	case isMarker:
+		var m backendv1.Marker
+		if err := json.Unmarshal(b[1:], &m); err == nil {
+			p.marker = m
+		}
+	default:
+		text := strings.ToValidUTF8(string(b), "\uFFFD")
+		if p.keep != nil {
+			p.keep.add(text)
+		}
+		p.out(backend.OutputLine{Stream: p.stream, Level: p.marker.Level, RequestIDs: p.marker.IDs, Text: text})
+	}
+}
+
+// lastLines keeps the last lines that were added. It is safe for concurrent use.
+type lastLines struct {
+	mu    sync.Mutex // guards lines
+	lines []string
+}
+
+func (l *lastLines) add(line string) {
+	if len(line) > maxKeptBytes {
+		line = strings.ToValidUTF8(line[:maxKeptBytes], "") + "…"
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) == keptLines {
+		l.lines = slices.Delete(l.lines, 0, 1)
+	}
+	l.lines = append(l.lines, line)
+}
+
+func (l *lastLines) get() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lines)
+}

@@ -1,0 +1,70 @@
+package python
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+)
+
+// home makes a folder with what a worker needs.
+func home(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, file := range []string{"flambeau/worker/__main__.py", "flambeau/_lib/libflambeau.so"} {
+		path := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestSpec(t *testing.T) {
+	dir := home(t)
+	c, err := New(Options{
+		Interpreter: "/usr/bin/python", Python3: "/usr/bin/python3", Home: dir, DecodeInput: true,
+		Env:    []string{"PATH=/bin", "SECRET_KEY=x", "TS_DECODE_INPUT_REQUEST=false", "FLAMBEAU_PLUGIN=old", "PYTHONPATH=/extra"},
+		Hidden: func(name string) bool { return strings.HasPrefix(name, "SECRET") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := backend.ProcessSpec{
+		Path: "/usr/bin/python", Args: []string{filepath.Join(dir, "flambeau/worker/__main__.py")}, Dir: "/models/m",
+		Env: []string{
+			"PATH=/bin", "PYTHONPATH=/extra", "FLAMBEAU_LIBRARY=" + filepath.Join(dir, "flambeau/_lib/libflambeau.so"),
+			"TS_DECODE_INPUT_REQUEST=true", "TS_IPEX_ENABLE=false", "TS_IPEX_GPU_ENABLE=false",
+		},
+	}
+	for runtime, path := range map[string]string{"python": "/usr/bin/python", "python3": "/usr/bin/python3"} {
+		want.Path = path
+		got, err := c.Spec(runtime, "/models/m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", runtime, diff)
+		}
+	}
+	if _, err := c.Spec("LSP", "/models/m"); err == nil {
+		t.Error("a command for C++ was made")
+	}
+}
+
+func TestMissingParts(t *testing.T) {
+	if _, err := New(Options{Interpreter: "python"}); err == nil {
+		t.Error("no error without a home")
+	}
+	_, err := New(Options{Interpreter: "python", Home: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "__main__.py") || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("%v: it should name the file and what to do", err)
+	}
+}

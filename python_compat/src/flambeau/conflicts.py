@@ -1,0 +1,61 @@
+"""Finds TorchServe's own distributions in the environment: they bring packages of the same names (ts, model_archiver, ...)."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any, List, Optional
+
+from flambeau import version
+
+RIVALS = (
+    "torchserve",
+    "torch-model-archiver",
+    "torch-workflow-archiver",
+    "torchserve-nightly",
+    "torch-model-archiver-nightly",
+    "torch-workflow-archiver-nightly",
+)
+_PACKAGES = ("ts", "model_archiver", "workflow_archiver")
+
+
+def mixture(home: Path) -> Optional[str]:
+    """Gives what is wrong with the environment in words for its owner, or None.
+
+    home: the folder that holds this distribution's packages. Only what Python finds there or before it counts: what comes
+    after it on sys.path cannot be imported in place of ours.
+    """
+    found = _rivals(_searched(home))
+    if found:
+        names = " ".join(found)
+        return (
+            "%s is installed in the same environment as flambeau (%s). Both bring the same Python packages, so what runs would "
+            "be a mixture of the two. Remove it and put back the files that go with it:\n"
+            "  %s -m pip uninstall -y %s\n"
+            "  %s -m pip install --force-reinstall --no-deps flambeau"
+            % (" and ".join(found), home, sys.executable, names, sys.executable)
+        )
+    missing = [name for name in _PACKAGES if not (home / name / "__init__.py").is_file()]
+    if missing and version.packaged():
+        return (
+            "this installation of flambeau has lost the Python packages %s (looked in %s); removing torchserve or its archivers "
+            "takes them along. Put them back:\n"
+            "  %s -m pip install --force-reinstall --no-deps flambeau" % (", ".join(missing), home, sys.executable)
+        )
+    return None
+
+
+def _searched(home: Path) -> List[str]:
+    """Gives the folders that Python searches up to and including home."""
+    folders: List[str] = []
+    for folder in sys.path:
+        folders.append(folder)
+        if Path(folder or ".").resolve() == home:
+            return folders
+    return [str(home)]
+
+
+def _rivals(folders: List[str]) -> List[str]:
+    discover: Any = metadata.Distribution.discover
+    return [name for name in RIVALS if any(True for _ in discover(name=name, path=folders))]

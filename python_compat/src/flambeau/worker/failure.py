@@ -1,0 +1,132 @@
+"""What an exception means for the requests that it hit, or for the load."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from flambeau.worker.frames import HANDLER_FAILED, INTERNAL, INVALID_OUTPUT, OUT_OF_MEMORY, Answer, Failure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Dict, Optional, Tuple, Union
+
+_PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+_OURS = (os.path.join(_PACKAGES, "flambeau", ""), os.path.join(_PACKAGES, "ts", ""))
+
+LOWEST_STATUS, HIGHEST_STATUS = 200, 999
+
+
+class Unsendable(Exception):
+    """The handler answered, or set on the response, what no response can carry. TorchServe's worker dies of these."""
+
+
+class UnsupportedOutput(Exception):
+    """The handler answered with a value that has no encoding."""
+
+
+def failure_of(error: BaseException) -> Union[Answer, Failure]:
+    """The result for each item of a batch whose handler raised `error`, as TorchServe answers it."""
+    if isinstance(error, UnsupportedOutput):
+        return Failure(INVALID_OUTPUT, 503, "Unsupported model output data type.", _said(error))
+    if isinstance(error, Unsendable):
+        return Failure(INTERNAL, 500, "Worker died.", _said(error))
+    detail = describe(error)
+    if isinstance(error, MemoryError):
+        return Failure(OUT_OF_MEMORY, 507, "Out of resources", detail)
+    prediction_exception = getattr(sys.modules.get("ts.utils.util"), "PredictionException", None)
+    if prediction_exception is not None and isinstance(error, prediction_exception):
+        return _asked_for(error, detail)
+    if "CUDA" in _text(error):
+        return Failure(OUT_OF_MEMORY, 507, "Out of resources", detail)
+    return Failure(HANDLER_FAILED, 503, "Prediction failed", detail)
+
+
+def _asked_for(error: Any, detail: str) -> Union[Answer, Failure]:
+    """The result of a PredictionException: the handler's own message and status."""
+    message, code = error.message, error.error_code
+    if not isinstance(message, str) or not hasattr(type(code), "__index__"):
+        what = "PredictionException(%r, %r) needs a str and an int" % (message, code)
+        return Failure(INTERNAL, 500, "Worker died.", "%s\n%s" % (what, detail))
+    code = int(code)
+    if code == 200:
+        return Answer(b"error", 200)
+    if code == 413:
+        code = 507
+    if not LOWEST_STATUS <= code <= HIGHEST_STATUS:
+        what = "PredictionException asked for status %d, which HTTP cannot carry: it has to be in 200..999" % code
+        return Failure(HANDLER_FAILED, 500, message, "%s\n%s" % (what, detail))
+    return Failure(HANDLER_FAILED, code, message, detail)
+
+
+def _said(error: BaseException) -> str:
+    """What one of our own errors says, with the handler's line if it came up through the handler."""
+    mine, _ = _places(error)
+    return "%s (%s)" % (error, mine) if mine else str(error)
+
+
+def load_failure(error: BaseException) -> Dict[str, Any]:
+    """The `failure` object of a load that ended with `error`."""
+    text = " ".join(_text(error).split())
+    if isinstance(error, SystemExit):
+        text = "the handler ended the process with sys.exit(%s) while it was loading" % _text(error)
+    message = "%s: %s" % (type(error).__name__, text) if text else type(error).__name__
+    place = place_of(error)
+    return {
+        "message": "%s (%s)" % (message, place) if place else message,
+        "detail": describe(error),
+        "out_of_memory": isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in str(error)),
+    }
+
+
+def place_of(error: BaseException) -> str:
+    """ "file:line" of the innermost line of the user's that raised `error`, "" when there is none.
+
+    That is a line below the working folder (the model's) if the traceback has one, else the innermost line of anybody but us.
+    """
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return "%s:%d" % (_short(error.filename), error.lineno)
+    mine, other = _places(error)
+    return mine or other
+
+
+def _places(error: BaseException) -> Tuple[str, str]:
+    """The innermost line below the working folder, and the innermost of others that are not ours; "" where there is none."""
+    mine = other = ""
+    here = os.path.join(os.path.realpath(os.getcwd()), "")
+    step: Optional[TracebackType] = error.__traceback__
+    while step is not None:
+        name = step.tb_frame.f_code.co_filename
+        place = "%s:%d" % (_short(name), step.tb_lineno)
+        if os.path.realpath(name).startswith(here):
+            mine = place
+        elif not name.startswith(_OURS) and not name.startswith("<frozen"):
+            other = place
+        step = step.tb_next
+    return mine, other
+
+
+def _short(path: str) -> str:
+    here = os.path.join(os.path.realpath(os.getcwd()), "")
+    real = os.path.realpath(path)
+    return real[len(here) :] if real.startswith(here) else path
+
+
+def describe(error: BaseException) -> str:
+    """The traceback as text, without the frames of the worker's loop at its top."""
+    step = error.__traceback__
+    while step is not None and step.tb_frame.f_code.co_filename.startswith(_OURS[0]) and step.tb_next is not None:
+        step = step.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, step)).rstrip("\n")
+    except Exception as second:  # an exception class of the handler's may fail to print itself
+        return "%s (its traceback cannot be printed: %s)" % (type(error).__name__, type(second).__name__)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""

@@ -1,0 +1,8 @@
+"""Runs torch-model-archiver as ``python -m model_archiver``."""
+
+import sys
+
+from model_archiver.model_packaging import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The parts of a model archive's manifest."""

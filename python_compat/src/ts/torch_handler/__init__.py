@@ -1,0 +1,1 @@
+"""The built-in handlers, and the classes to derive handlers from."""

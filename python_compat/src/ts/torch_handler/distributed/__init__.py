@@ -1,0 +1,1 @@
+"""Classes for models that are spread over several processes."""

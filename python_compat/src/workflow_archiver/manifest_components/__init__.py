@@ -1,0 +1,1 @@
+"""The parts of a workflow archive's manifest."""

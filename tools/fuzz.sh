@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs every fuzz target of every package for FUZZTIME each. A crash leaves its input in testdata/fuzz: commit it with the fix.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/steps.sh
+GO=${GO:-go}
+
+mapfile -t targets < <(grep -rhoE --include='*_test.go' --with-filename '^func Fuzz[A-Za-z0-9_]+' . | sed 's/:func /:/' | sort)
+steps "${#targets[@]}"
+for target in "${targets[@]}"; do
+	name=${target##*:}
+	step "$name in $(dirname "${target%%:*}")" \
+		"$GO" test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-20s}" "$(dirname "${target%%:*}")"
+done
+steps_end

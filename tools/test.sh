@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Sets up and runs the tests.
+#
+#   tools/test.sh            all of them
+#   tools/test.sh setup      only what they need: .venv-test with the wheel installed
+#   tools/test.sh go         Go tests
+#   tools/test.sh python     Python tests
+#   tools/test.sh e2e        end-to-end tests
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/steps.sh
+GO=${GO:-go}
+which=${1:-all}
+
+environment() {
+	local list=test/requirements.txt flags=(--no-deps)
+	if ! "$(tools/python.sh)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+		list=test/requirements-old.txt flags=()
+	fi
+	echo "      the first time about 2.5 GB are fetched (torch brings CUDA's libraries), and 4.5 GB stay in .venv-test"
+	tools/python-env.sh .venv-test "$list" "${flags[@]}"
+}
+
+wheel() {
+	.venv-test/bin/python tools/wheel/build.py --out dist
+	.venv-test/bin/python -m pip install --disable-pip-version-check --quiet --no-index --no-deps --force-reinstall dist/flambeau-*.whl
+	.venv-test/bin/flambeau --version
+}
+
+# gotestsum says how many ran, and which were skipped; nothing is tried twice.
+go_tests() { # report, packages…
+	local report=$1
+	shift
+	mkdir -p .build
+	"$GO" tool -modfile=tools/check/go.mod gotestsum --format pkgname --junitfile ".build/$report.xml" -- -race -shuffle=on "$@"
+}
+
+go_unit() {
+	local packages
+	mapfile -t packages < <("$GO" list ./... | grep -v '/test/')
+	go_tests go -timeout 10m "${packages[@]}"
+}
+
+go_e2e() {
+	FLAMBEAU_TEST_REQUIRED=1 FLAMBEAU_TEST_PYTHON="$PWD/.venv-test/bin/python" go_tests e2e -timeout 20m -count=1 ./test/...
+}
+
+# For a handler the worker and `ts` come from the installed wheel, as they do for users; these tests are of the source.
+python_tests() {
+	(cd python_compat && ../.venv-test/bin/python -m pytest -q --junitxml ../.build/python.xml)
+	.venv-test/bin/python -m pytest -q examples
+}
+
+case $which in
+all) steps 6 ;;
+setup) steps 3 ;;
+go) steps 2 ;;
+*) steps 4 ;;
+esac
+step "prerequisites: Go, gcc, Python with venv, registries" tools/prerequisites.sh python
+if [[ $which != go ]]; then
+	step "environment with torch (.venv-test)" environment
+	step "the wheel: server, worker library, Python packages; installed in .venv-test" wheel
+fi
+case $which in
+all | go) step "Go tests with the race detector" go_unit ;;&
+all | python) step "Python tests" python_tests ;;&
+all | e2e) step "end-to-end tests: the installed wheel, real workers, real torch" go_e2e ;;
+esac
+steps_end
