@@ -100,7 +100,7 @@ func isFile(path string) bool {
 // runLogged opens the log files, runs the server and gives the exit status.
 func (p *program) runLogged(ctx context.Context, prog string, cfg *config.Config, console io.Writer, show func(*server) progress) int {
 	outliveTerminal()
-	logs, err := logfiles.Open(logfiles.Options{Dir: cfg.Env.LogDir, Console: console, Level: logLevel(cfg)})
+	logs, err := logfiles.Open(logfiles.Options{Dir: cfg.Env.LogDir, Metrics: cfg.Env.MetricsLogDir, Console: console, Level: logLevel(cfg)})
 	if err != nil {
 		return p.fail(prog, err)
 	}

@@ -72,13 +72,13 @@ func runServer(ctx context.Context, cfg *config.Config, logs *logfiles.Logs, sho
 func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 	cfg, log := s.cfg, logs.Server()
 	var err error
-	if s.measures, err = newMeasures(cfg, func() { s.progress.Changed() }); err != nil {
+	if s.measures, err = newMeasures(context.WithoutCancel(ctx), cfg, logs, s.progress.Changed); err != nil {
 		return err
 	}
 	if s.core, err = newCore(cfg, logs, s.measures); err != nil {
 		return err
 	}
-	s.measures.watch(s.core)
+	s.measures.core = s.core
 	if cfg.TokenAuth {
 		if s.keys, err = token.New(token.Options{Expiration: cfg.TokenTTL}); err != nil {
 			return fmt.Errorf("the key file: %w; start the server in a folder that can be written, or use --disable-token-auth", err)
@@ -105,7 +105,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 func (s *server) apiOptions(logs *logfiles.Logs) httpapi.Options {
 	cfg := s.cfg
 	return httpapi.Options{
-		Predictor: s.core.dispatcher, Models: s.core.models, Metrics: s.measures.registry, Keys: s.keys, Logger: logs.Server(),
+		Predictor: s.core.dispatcher, Models: s.core.models, Metrics: s.measures.metrics, Keys: s.keys, Logger: logs.Server(),
 		AccessLog: func(e httpapi.AccessEntry) { logs.Access(e.At.Add(e.Took), e.Line()) },
 		ModelAPI:  cfg.ModelAPI, OpenInference: cfg.OpenInference, MaxRequestSize: cfg.MaxRequestBytes,
 		CORS: httpapi.CORS{Origin: cfg.CORS.Origin, Methods: cfg.CORS.Methods, Headers: cfg.CORS.Headers},

@@ -37,9 +37,12 @@ type core struct {
 // observer is told what happens in the core; the metrics are one.
 type observer interface {
 	Answered(o dispatch.Observation)
-	WorkerReady(ref infer.ModelRef, thread string, took time.Duration)
+	WorkerReady(ref infer.ModelRef, workerID int, took time.Duration)
 	InstanceChanged(e rollout.Event)
-	WorkerLine(ref infer.ModelRef, thread string, line backend.OutputLine) (taken bool)
+	// WorkerLine says whether a line of a worker is a metric and not for its log.
+	WorkerLine(line backend.OutputLine) bool
+	// Retired is told that a version is gone.
+	Retired(ref infer.ModelRef)
 }
 
 // newCore wires the core for a configuration. On failure nothing is left of it.
@@ -88,21 +91,22 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 		ResponseTimeout: cfg.ResponseTimeout, StartupTimeout: cfg.StartupTimeout, QueueSize: cfg.QueueSize, GPUs: gpus,
 		LimitMaxImagePixels: cfg.LimitMaxImagePixels, MaxResponseBytes: cfg.MaxResponseBytes, FirstWorkerID: cfg.InitialWorkerPort,
 		Drain: cfg.DrainTimeout, Logger: log,
-		Retire: func(ctx context.Context, v *rollout.Version) { c.dispatcher.Retire(ctx, v) },
+		Retire: func(ctx context.Context, v *rollout.Version) {
+			c.dispatcher.Retire(ctx, v)
+			watch.Retired(v.Ref())
+		},
 		Events: watch.InstanceChanged,
 		Output: func(ref infer.ModelRef, workerID int, line backend.OutputLine) {
 			c.workerLine(watch, ref, workerID, line)
 		},
-		Loaded: func(ref infer.ModelRef, _ int, thread string, took time.Duration) {
-			watch.WorkerReady(ref, thread, took)
-		},
+		Loaded: watch.WorkerReady,
 	}
 }
 
 // workerLine writes a line of a worker to model_log.log, unless the observer takes it for its own.
 func (c *core) workerLine(watch observer, ref infer.ModelRef, workerID int, line backend.OutputLine) {
 	thread := "W-" + strconv.Itoa(workerID) + "-" + ref.Name + "_" + ref.Version
-	if watch.WorkerLine(ref, thread, line) {
+	if watch.WorkerLine(line) {
 		return
 	}
 	stream, level := "stdout", "INFO"

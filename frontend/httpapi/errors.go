@@ -141,3 +141,12 @@ func appendJSONString(b []byte, s string) []byte {
 	}
 	return append(b, '"')
 }
+
+// detailOf is what an error knows that only the log may say.
+func detailOf(err error) string {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f.Detail
+	}
+	return ""
+}

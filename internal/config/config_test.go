@@ -358,6 +358,45 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+func TestManagement(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, DefaultFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name, file string
+		env        []string
+		want       string
+		says       string
+	}{
+		{name: "default", want: "http://127.0.0.1:8081"},
+		{name: "file", file: "management_address=http://0.0.0.0:9", want: "http://0.0.0.0:9"},
+		{name: "other keys do not matter", file: "model_store=$$NOPE$$\njob_queue_size=x\nmanagement_address=http://h:9", want: "http://h:9"},
+		{
+			name: "variable", file: "enable_envvars_config=true\nmanagement_address=http://h:9", env: []string{"TS_MANAGEMENT_ADDRESS=unix:/s"},
+			want: "unix:/s",
+		},
+		{name: "wrong", file: "management_address=h:9", says: "management_address"},
+		{name: "variable is not there", file: "management_address=$$NOPE$$", says: "NOPE"},
+	}
+	for _, tt := range tests {
+		write(tt.file)
+		c, err := Management(Source{Dir: dir, Environ: tt.env})
+		if tt.says != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%s: %v, want an error that says %q", tt.name, err, tt.says)
+			}
+			continue
+		}
+		if err != nil || c.Management.String() != tt.want {
+			t.Errorf("%s: %v, %v, want %s", tt.name, c, err, tt.want)
+		}
+	}
+}
+
 func TestAddress(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ in, out, listen string }{
@@ -367,7 +406,12 @@ func TestAddress(t *testing.T) {
 		{"http://[::1]:8080", "http://[::1]:8080", "[::1]:8080"},
 		{"unix:/tmp/x.sock", "unix:/tmp/x.sock", "/tmp/x.sock"},
 		{"http://h:0", "http://h:0", "h:0"},
-		{"http://::1:8080", "", ""}, {"h:1", "", ""}, {"unix:x", "", ""}, {"http://h:x", "", ""}, {"http://", "", ""}, {"http://h:99999999999999999999", "", ""},
+		{"http://::1:8080", "", ""},
+		{"h:1", "", ""},
+		{"unix:x", "", ""},
+		{"http://h:x", "", ""},
+		{"http://", "", ""},
+		{"http://h:99999999999999999999", "", ""},
 	}
 	for _, tt := range tests {
 		a, err := parseAddress(tt.in, defaultPorts{1, 2})
@@ -416,7 +460,7 @@ func TestDocs(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join("..", "..", "docs", "configuration.md")
 	if update() {
-		if err := os.WriteFile(file, []byte(Markdown()), 0o644); err != nil { //nolint:gosec // a page for everybody
+		if err := os.WriteFile(file, []byte(Markdown()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -53,7 +53,7 @@ func (e environment) fixed(problems *[]error) Environment {
 		env.VisibleGPUs = &gpus
 	}
 	if temp := e.get("TEMP"); temp != "" && !isDir(temp) {
-		*problems = append(*problems, fmt.Errorf("Invalid temp directory: %s, please check TEMP environment variable.", temp)) //nolint:staticcheck // TorchServe's words
+		*problems = append(*problems, fmt.Errorf("Invalid temp directory: %s, please check TEMP environment variable.", temp)) //nolint:staticcheck,revive // TorchServe's words
 	}
 	return env
 }

@@ -62,8 +62,20 @@ func (l *loader) warn(format string, args ...any) {
 	l.c.warnings = append(l.c.warnings, fmt.Sprintf(format, args...))
 }
 
+// problemError is a value that cannot be used.
+type problemError struct {
+	value Value
+	cause error
+}
+
+func (p *problemError) Error() string {
+	return fmt.Sprintf("%s: %s: %v", p.value.Origin, p.value.Key, p.cause)
+}
+
+func (p *problemError) Unwrap() error { return p.cause }
+
 func (l *loader) problem(v Value, err error) {
-	l.problems = append(l.problems, fmt.Errorf("%s: %s: %w", v.Origin, v.Key, err))
+	l.problems = append(l.problems, &problemError{v, err})
 }
 
 // FindFile gives the properties file that would be read, "" for none.
@@ -267,4 +279,27 @@ func (o Origin) String() string {
 	case FromDefault:
 	}
 	return "default"
+}
+
+// Management tells where a server that was started with these settings is managed: all that a client needs of them. Other settings, which may
+// be wrong or stand for variables that only the server has, are not looked at.
+func Management(src Source) (*Config, error) {
+	c := &Config{GPULimit: -1, values: map[string]Value{}}
+	l := &loader{c: c, environ: newEnvironment(src.Environ), given: map[string]Value{}}
+	needed := []string{"management_address", "certificate_file", enableEnvKey}
+	for _, o := range Options() {
+		if slices.Contains(needed, o.Key) {
+			l.options = append(l.options, o)
+		}
+	}
+	if err := l.readFile(src); err != nil {
+		return nil, err
+	}
+	l.problems = slices.DeleteFunc(l.problems, func(err error) bool {
+		var p *problemError
+		return errors.As(err, &p) && !slices.Contains(needed, p.value.Key)
+	})
+	l.readEnvironment()
+	l.setAll()
+	return c, errors.Join(l.problems...)
 }

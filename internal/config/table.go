@@ -191,7 +191,7 @@ func workerOptions() []Option {
 			"Workers use no ports here.", func(c *Config) *int { return &c.InitialWorkerPort }),
 		integer("initial_distribution_port", 29500, bounds{0, maxPort}, "The same for workers that run on several devices.",
 			func(c *Config) *int { return &c.InitialDistributionPort }).effect(Pending),
-		Option{
+		{
 			Key: "blacklist_env_vars", Type: "regular expression", Env: envName("blacklist_env_vars"),
 			Doc: "Environment variables whose whole name matches it are hidden from workers. Java's syntax.",
 			set: func(c *Config, s string) (err error) {

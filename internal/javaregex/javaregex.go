@@ -3,6 +3,7 @@
 package javaregex
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -146,7 +147,7 @@ const horizontalSpace = ` \t\x{A0}\x{1680}\x{180e}\x{2000}-\x{200a}\x{202f}\x{20
 func (t *translator) escape(i int) (int, error) {
 	rest := t.in[i:]
 	if len(rest) == 1 {
-		return 0, fmt.Errorf("it ends with a single backslash")
+		return 0, errors.New("it ends with a single backslash")
 	}
 	switch c := rest[1]; {
 	case c == 'Q':

@@ -20,6 +20,10 @@ const (
 	ServerFile = "ts_log.log"
 	ModelFile  = "model_log.log"
 	AccessFile = "access_log.log"
+
+	// In the metrics' log folder.
+	ServerMetricsFile = "ts_metrics.log"
+	ModelMetricsFile  = "model_metrics.log"
 )
 
 // Rotation as TorchServe has it.
@@ -34,6 +38,7 @@ const timeFormat = "2006-01-02T15:04:05,000"
 // Options say where the lines go. Dir is required.
 type Options struct {
 	Dir     string    // made if it is not there
+	Metrics string    // folder of the metrics' logs; "" means Dir
 	Console io.Writer // gets lines of the server's and the models' files too; nil for none
 	// ConsoleLevel is the least level of lines for the console; nil for all of them.
 	ConsoleLevel slog.Leveler
@@ -42,8 +47,8 @@ type Options struct {
 
 // Logs are the open log files. Their methods are safe for concurrent use.
 type Logs struct {
-	server, model, access *file
-	logger                *slog.Logger
+	server, model, access, serverMetrics, modelMetrics *file
+	logger                                             *slog.Logger
 }
 
 // file is one log file, and the console beside it.
@@ -76,12 +81,18 @@ func Open(opts Options) (*Logs, error) {
 	if err := probe.Close(); err != nil {
 		return nil, fmt.Errorf("the log file cannot be written: %w", err)
 	}
-	open := func(name string, console io.Writer) *file {
+	if opts.Metrics == "" {
+		opts.Metrics = opts.Dir
+	}
+	open := func(dir, name string, console io.Writer) *file {
 		return &file{console: console, least: opts.ConsoleLevel, roll: &lumberjack.Logger{
-			Filename: filepath.Join(opts.Dir, name), MaxSize: megabytes, MaxBackups: backups, Compress: true, LocalTime: true,
+			Filename: filepath.Join(dir, name), MaxSize: megabytes, MaxBackups: backups, Compress: true, LocalTime: true,
 		}}
 	}
-	l := &Logs{server: open(ServerFile, opts.Console), model: open(ModelFile, opts.Console), access: open(AccessFile, nil)}
+	l := &Logs{
+		server: open(opts.Dir, ServerFile, opts.Console), model: open(opts.Dir, ModelFile, opts.Console), access: open(opts.Dir, AccessFile, nil),
+		serverMetrics: open(opts.Metrics, ServerMetricsFile, nil), modelMetrics: open(opts.Metrics, ModelMetricsFile, nil),
+	}
 	level := opts.Level
 	if level == nil {
 		level = slog.LevelInfo
@@ -96,6 +107,16 @@ func (l *Logs) Server() *slog.Logger { return l.logger }
 // Access writes one line about an answered request: entry is all of it but the time.
 func (l *Logs) Access(at time.Time, entry string) {
 	l.access.line(slog.LevelInfo, at.Format(timeFormat)+" - "+oneLine(entry)+"\n")
+}
+
+// ServerMetric writes a value that the server measured: entry is all of the line but the time.
+func (l *Logs) ServerMetric(at time.Time, entry string) {
+	l.serverMetrics.line(slog.LevelInfo, at.Format(timeFormat)+" - "+oneLine(entry)+"\n")
+}
+
+// ModelMetric writes a value that a handler measured.
+func (l *Logs) ModelMetric(at time.Time, entry string) {
+	l.modelMetrics.line(slog.LevelInfo, at.Format(timeFormat)+" - "+oneLine(entry)+"\n")
 }
 
 // Model writes one line of a worker's output. level is one of DEBUG, INFO, WARN, ERROR and FATAL. thread is TorchServe's name of the worker, as W-9000-name_1.0; stream is stdout or stderr; ids are
@@ -126,7 +147,7 @@ func levelOf(word string) slog.Level {
 
 // Close closes the files.
 func (l *Logs) Close() error {
-	return errors.Join(l.server.roll.Close(), l.model.roll.Close(), l.access.roll.Close())
+	return errors.Join(l.server.roll.Close(), l.model.roll.Close(), l.access.roll.Close(), l.serverMetrics.roll.Close(), l.modelMetrics.roll.Close())
 }
 
 // oneLine keeps a client from writing lines of its own into a log.

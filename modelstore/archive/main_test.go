@@ -154,7 +154,7 @@ func (p *place) open(t testing.TB, change func(*Options)) *Store {
 func tree(t testing.TB, dir string) []string {
 	t.Helper()
 	var all []string
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func TestSettings(t *testing.T) {
 	sec, ms := time.Second, time.Millisecond
 	base := func(change func(*Settings)) Settings {
 		s := Settings{
-			HasConfig: true, ResponseTimeout: ptr(120 * sec), StartupTimeout: ptr(120 * sec), MaxSequenceJobQueueSize: 1, MaxNumSequence: 1,
+			HasConfig: true, ResponseTimeout: new(120 * sec), StartupTimeout: new(120 * sec), MaxSequenceJobQueueSize: 1, MaxNumSequence: 1,
 		}
 		if change != nil {
 			change(&s)
@@ -123,16 +123,16 @@ sequenceTimeoutMSec: 2500
 maxSequenceJobQueueSize: 4
 maxNumSequence: 5
 `, want: base(func(s *Settings) {
-				s.MinWorkers, s.MaxWorkers, s.BatchSize, s.MaxBatchDelay = ptr(1), ptr(3), ptr(8), ptr(50*ms)
-				s.ResponseTimeout, s.StartupTimeout = ptr(9*sec), ptr(33*sec)
+				s.MinWorkers, s.MaxWorkers, s.BatchSize, s.MaxBatchDelay = new(1), new(3), new(8), new(50*ms)
+				s.ResponseTimeout, s.StartupTimeout = new(9*sec), new(33*sec)
 				s.DeviceType, s.DeviceIDs, s.ParallelType, s.ParallelLevel = "gpu", []int{0, 1}, "tp", 2
-				s.MaxRetryTimeout, s.ClientTimeout, s.JobQueueSize = ptr(60*sec), ptr(7*sec), ptr(20)
+				s.MaxRetryTimeout, s.ClientTimeout, s.JobQueueSize = new(60*sec), new(7*sec), new(20)
 				s.UseJobTicket, s.SequenceBatching, s.ContinuousBatching, s.AsyncCommunication, s.UseVenv = true, true, true, true, true
 				s.SequenceMaxIdle, s.SequenceTimeout, s.MaxSequenceJobQueueSize, s.MaxNumSequence = 1500*ms, 2500*ms, 4, 5
 			}),
 		},
 		{name: "least values", text: "minWorkers: 0\nbatchSize: -4\nmaxSequenceJobQueueSize: 0\nmaxNumSequence: -1\n", want: base(func(s *Settings) {
-			s.MinWorkers, s.BatchSize = ptr(1), ptr(1)
+			s.MinWorkers, s.BatchSize = new(1), new(1)
 		})},
 		{name: "zero is unset", text: "maxBatchDelay: 0\nclientTimeoutInMills: 0\njobQueueSize: 0\n", want: base(nil)},
 		{name: "a text for a number", text: "batchSize: \"8\"\n", want: base(nil), warns: "key=batchSize line=1 value=\"\\\"8\\\"\" expected=\"an integer\""},
@@ -145,13 +145,13 @@ maxNumSequence: 5
 		{name: "device ids in lines", text: "deviceIds:\n- 0\n- 2\n", want: base(func(s *Settings) { s.DeviceIDs = []int{0, 2} })},
 		{name: "no device ids", text: "deviceIds: []\n", want: base(func(s *Settings) { s.DeviceIDs = []int{} })},
 		{name: "null", text: "batchSize:\nminWorkers: ~\n", want: base(nil), warns: "key=minWorkers"},
-		{name: "the last of two wins", text: "batchSize: 1\nbatchSize: 2\n", want: base(func(s *Settings) { s.BatchSize = ptr(2) })},
-		{name: "yaml 1.1 numbers", text: "batchSize: 010\nmaxWorkers: 1_0\n", want: base(func(s *Settings) { s.BatchSize, s.MaxWorkers = ptr(8), ptr(10) })},
+		{name: "the last of two wins", text: "batchSize: 1\nbatchSize: 2\n", want: base(func(s *Settings) { s.BatchSize = new(2) })},
+		{name: "yaml 1.1 numbers", text: "batchSize: 010\nmaxWorkers: 1_0\n", want: base(func(s *Settings) { s.BatchSize, s.MaxWorkers = new(8), new(10) })},
 		{name: "anchors", text: "x: &n 4\nbatchSize: *n\nmaxWorkers: &m 2\nminWorkers: *m\n", want: base(func(s *Settings) {
-			s.BatchSize, s.MaxWorkers, s.MinWorkers = ptr(4), ptr(2), ptr(2)
+			s.BatchSize, s.MaxWorkers, s.MinWorkers = new(4), new(2), new(2)
 		})},
 		{name: "merged", text: "base: &b\n  batchSize: 4\n  maxWorkers: 2\n<<: *b\nmaxWorkers: 3\n", want: base(func(s *Settings) {
-			s.BatchSize, s.MaxWorkers = ptr(4), ptr(3)
+			s.BatchSize, s.MaxWorkers = new(4), new(3)
 		})},
 		{
 			name: "torchrun", text: `torchrun:
@@ -175,10 +175,10 @@ maxNumSequence: 5
 			s.ParallelLevel = 2
 			s.TorchRun = &TorchRun{Nodes: 1, ProcsPerNode: 4, Backend: "c10d", MonitorInterval: 5 * sec, OMPThreads: 1}
 		})},
-		{name: "document marks", text: "%YAML 1.1\n---\nbatchSize: 2\n...\n", want: base(func(s *Settings) { s.BatchSize = ptr(2) })},
-		{name: "json", text: `{"batchSize": 2}`, want: base(func(s *Settings) { s.BatchSize = ptr(2) })},
+		{name: "document marks", text: "%YAML 1.1\n---\nbatchSize: 2\n...\n", want: base(func(s *Settings) { s.BatchSize = new(2) })},
+		{name: "json", text: `{"batchSize": 2}`, want: base(func(s *Settings) { s.BatchSize = new(2) })},
 		{name: "large", text: "labels:\n" + strings.Repeat("  k: v\n", 20_000) + "batchSize: 2\nmore: |\n  batchSize: 7\n", want: base(func(s *Settings) {
-			s.BatchSize = ptr(2)
+			s.BatchSize = new(2)
 		})},
 		{name: "large with a warning", text: "labels:\n" + strings.Repeat("  k: v\n", 20_000) + "batchSize: x\n", want: base(nil), warns: "line=20002"},
 		{name: "syntax", text: "a: [\n", err: "[1:4]"},
@@ -270,22 +270,7 @@ func fuzzUnpack(t *testing.T, name string, data []byte) {
 	})
 	a, err := s.Open(t.Context(), name)
 	if err == nil {
-		var total int64
-		for _, file := range tree(t, a.Dir) {
-			info, err := os.Lstat(filepath.Join(a.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !info.IsDir() && !info.Mode().IsRegular() {
-				t.Errorf("%s has mode %v", file, info.Mode())
-			}
-			if info.Mode().IsRegular() {
-				total += info.Size()
-			}
-		}
-		if total > 1<<20 {
-			t.Errorf("%d bytes were unpacked", total)
-		}
+		checkUnpacked(t, a.Dir)
 		err = a.Close()
 	}
 	if fault.KindOf(err) == fault.ModelNotFound {
@@ -296,6 +281,27 @@ func fuzzUnpack(t *testing.T, name string, data []byte) {
 	}
 	if diff := cmp.Diff([]string{"store", "store/" + name}, tree(t, p.dir)[:2]); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// checkUnpacked accepts files and folders of at most 1 MiB.
+func checkUnpacked(t *testing.T, dir string) {
+	t.Helper()
+	var total int64
+	for _, file := range tree(t, dir) {
+		info, err := os.Lstat(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !info.IsDir() && !info.Mode().IsRegular() {
+			t.Errorf("%s has mode %v", file, info.Mode())
+		}
+		if info.Mode().IsRegular() {
+			total += info.Size()
+		}
+	}
+	if total > 1<<20 {
+		t.Errorf("%d bytes were unpacked", total)
 	}
 }
 

@@ -55,7 +55,7 @@ func parseSettings(text []byte, logger *slog.Logger) (Settings, error) {
 		return Settings{}, err
 	}
 	r := &settingsReader{logger: logger, s: Settings{
-		HasConfig: true, ResponseTimeout: ptr(yamlResponseTimeout), StartupTimeout: ptr(yamlStartupTimeout),
+		HasConfig: true, ResponseTimeout: new(yamlResponseTimeout), StartupTimeout: new(yamlStartupTimeout),
 		MaxSequenceJobQueueSize: 1, MaxNumSequence: 1,
 	}}
 	for _, e := range entries {
@@ -63,8 +63,6 @@ func parseSettings(text []byte, logger *slog.Logger) (Settings, error) {
 	}
 	return r.s, nil
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // settingsReader fills the settings key by key, in the order of the file: a later torchrun or parallelLevel wins over an earlier one.
 type settingsReader struct {
@@ -113,11 +111,11 @@ func (r *settingsReader) readFlag(e yamlEntry) bool {
 func (r *settingsReader) readCount(e yamlEntry) bool {
 	switch e.key {
 	case "minWorkers":
-		r.count(e, math.MinInt32, func(n int) { r.s.MinWorkers = ptr(max(1, n)) })
+		r.count(e, math.MinInt32, func(n int) { r.s.MinWorkers = new(max(1, n)) })
 	case "maxWorkers":
 		r.count(e, 0, func(n int) { r.s.MaxWorkers = &n })
 	case "batchSize":
-		r.count(e, math.MinInt32, func(n int) { r.s.BatchSize = ptr(max(1, n)) })
+		r.count(e, math.MinInt32, func(n int) { r.s.BatchSize = new(max(1, n)) })
 	case "parallelLevel":
 		r.count(e, 0, func(n int) { r.s.ParallelLevel = n })
 	case "jobQueueSize":
@@ -144,20 +142,20 @@ func (r *settingsReader) readTime(e yamlEntry) bool {
 		r.count(e, 0, func(n int) {
 			r.s.MaxBatchDelay = nil
 			if n > 0 {
-				r.s.MaxBatchDelay = ptr(time.Duration(n) * ms)
+				r.s.MaxBatchDelay = new(time.Duration(n) * ms)
 			}
 		})
 	case "responseTimeout":
-		r.count(e, 1, func(n int) { r.s.ResponseTimeout = ptr(time.Duration(n) * s) })
+		r.count(e, 1, func(n int) { r.s.ResponseTimeout = new(time.Duration(n) * s) })
 	case "startupTimeout":
-		r.count(e, 1, func(n int) { r.s.StartupTimeout = ptr(time.Duration(n) * s) })
+		r.count(e, 1, func(n int) { r.s.StartupTimeout = new(time.Duration(n) * s) })
 	case "maxRetryTimeoutInSec":
-		r.count(e, math.MinInt32, func(n int) { r.s.MaxRetryTimeout = ptr(time.Duration(max(0, n)) * s) })
+		r.count(e, math.MinInt32, func(n int) { r.s.MaxRetryTimeout = new(time.Duration(max(0, n)) * s) })
 	case "clientTimeoutInMills":
 		r.count(e, math.MinInt32, func(n int) {
 			r.s.ClientTimeout = nil
 			if n > 0 {
-				r.s.ClientTimeout = ptr(time.Duration(n) * ms)
+				r.s.ClientTimeout = new(time.Duration(n) * ms)
 			}
 		})
 	case "sequenceMaxIdleMSec":

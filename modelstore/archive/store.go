@@ -332,7 +332,7 @@ func removeTree(dir string) error {
 	if !errors.Is(err, os.ErrPermission) {
 		return err
 	}
-	walk := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+	walk := filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
 		if d != nil && d.IsDir() {
 			return os.Chmod(path, 0o700) //nolint:gosec // a folder needs its x bit to be emptied
 		}

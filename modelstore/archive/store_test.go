@@ -55,6 +55,7 @@ func TestOpenForms(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			a := mustOpen(t, s, tt.url)
 			if a.URL != tt.url || a.InPlace != tt.inPlace || !a.HasManifest || a.Fetched {
 				t.Errorf("got %+v", a)
@@ -106,7 +107,9 @@ func TestModes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.write(t, "store/m.mar", makeZip(t, []entry{
-		{name: "plain", text: "x", mode: 0o777 &^ 0o111}, {name: "run", text: "x", mode: 0o4755}, {name: "dir/", mode: os.ModeDir | 0o000},
+		{name: "plain", text: "x", mode: 0o777 &^ 0o111},
+		{name: "run", text: "x", mode: 0o4755},
+		{name: "dir/", mode: os.ModeDir},
 		{name: "dir/locked", text: "x", mode: 0o000 | 0o001},
 	}))
 	a := mustOpen(t, p.open(t, nil), "m.mar")

@@ -221,7 +221,7 @@ func (e yamlEntry) integer() (int, bool) {
 	}
 	switch v := node.Value.(type) {
 	case uint64:
-		return int(v), v <= math.MaxInt32 //nolint:gosec // not used when it is larger
+		return int(v), v <= math.MaxInt32
 	case int64:
 		return int(v), v >= math.MinInt32 && v <= math.MaxInt32
 	}

@@ -55,9 +55,11 @@ type Options struct {
 	// Retire is called when a version was removed, before its workers are told to end: it lets what waits be answered. It returns when that is
 	// so, or when ctx ends. May be nil.
 	Retire func(ctx context.Context, v *Version)
-	Events func(Event)                                                             // called for each change of an instance; may be nil
-	Output func(ref infer.ModelRef, workerID int, line backend.OutputLine)         // called for each line of a worker; may be nil
-	Loaded func(ref infer.ModelRef, workerID int, name string, took time.Duration) // called when a worker became ready; may be nil
+	Events func(Event) // called for each change of an instance; may be nil
+	// Output is called for each line of a worker; may be nil.
+	Output func(ref infer.ModelRef, workerID int, line backend.OutputLine)
+	// Loaded is called when a worker became ready; may be nil.
+	Loaded func(ref infer.ModelRef, workerID int, took time.Duration)
 }
 
 // Manager holds the registered models. Its methods are safe for concurrent use.
@@ -129,7 +131,7 @@ func (m *Manager) output(ref infer.ModelRef, workerID int, line backend.OutputLi
 
 func (m *Manager) loaded(ref infer.ModelRef, workerID int, took time.Duration) {
 	if m.opts.Loaded != nil {
-		m.opts.Loaded(ref, workerID, threadName(workerID, ref), took)
+		m.opts.Loaded(ref, workerID, took)
 	}
 }
 

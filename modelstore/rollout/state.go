@@ -61,7 +61,7 @@ type Event struct {
 	Ref      infer.ModelRef
 	WorkerID int
 	From, To State
-	Reason   string
+	Cause    error // why; nil for the steps of an ordinary start
 }
 
 // life is the state of one instance. One goroutine changes it, others may read it.

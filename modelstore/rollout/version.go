@@ -219,12 +219,12 @@ func summary(workers []Worker, minWorkers int, closing bool) (state, reason stri
 		return "idle", "it has no workers"
 	case ready >= minWorkers:
 		return "serving", reason
+	case failed == 0:
+		return "deploying", ""
 	case ready > 0:
 		return "degraded", reason
-	case failed > 0:
-		return "failed", reason
 	default:
-		return "deploying", ""
+		return "failed", reason
 	}
 }
 

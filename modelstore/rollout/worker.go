@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -102,14 +101,14 @@ func (w *worker) serve(ctx context.Context, v *Version, l *life) (proved bool, e
 	begun := time.Now()
 	inst, err := w.start(ctx, v, l)
 	if err != nil {
-		w.move(v, l, Failed, reasonOf(err))
-		w.move(v, l, Stopped, reasonOf(err))
+		w.move(v, l, Failed, err)
+		w.move(v, l, Stopped, err)
 		return false, err
 	}
 	m := v.pool.add(inst)
 	readySince := time.Now()
 	w.setReady(inst, m)
-	w.move(v, l, Ready, "")
+	w.move(v, l, Ready, nil)
 	w.settle(nil)
 	v.log.Info("worker is ready", "worker", w.id, "pid", inst.PID(), "after", time.Since(begun).Round(time.Millisecond))
 	v.loaded(w.id, time.Since(begun))
@@ -120,16 +119,16 @@ func (w *worker) serve(ctx context.Context, v *Version, l *life) (proved bool, e
 	case <-m.overdue:
 		err = fault.Newf(fault.ResponseTimeout, "no answer within the response timeout of %s", v.responseTimeout())
 		v.pool.leave(m)
-		w.move(v, l, Failed, err.Error())
+		w.move(v, l, Failed, err)
 		w.kill(ctx, inst)
 	case <-inst.Done():
 		v.pool.leave(m)
 		if err = inst.Err(); err == nil {
 			err = fault.New(fault.BackendDied, "Worker died.", nil)
 		}
-		w.move(v, l, Failed, reasonOf(err))
+		w.move(v, l, Failed, err)
 	}
-	w.move(v, l, Stopped, reasonOf(err))
+	w.move(v, l, Stopped, err)
 	return m.answered.Load() || time.Since(readySince) > provedAfter, err
 }
 
@@ -146,7 +145,7 @@ func (w *worker) start(ctx context.Context, v *Version, l *life) (backend.Instan
 		return nil, err
 	}
 	w.setInstance(inst)
-	w.move(v, l, Loading, "")
+	w.move(v, l, Loading, nil)
 	loading, cancel := context.WithTimeout(ctx, v.settings.startupTimeout)
 	defer cancel()
 	if _, err := inst.Load(loading, v.loadSpec(w.gpu)); err != nil {
@@ -158,13 +157,13 @@ func (w *worker) start(ctx context.Context, v *Version, l *life) (backend.Instan
 		w.kill(ctx, inst)
 		return nil, err
 	}
-	w.move(v, l, Warming, "")
+	w.move(v, l, Warming, nil)
 	return inst, nil
 }
 
 // retire lets the instance finish what it has, for as long as the version allows, and stops it.
 func (w *worker) retire(ctx context.Context, v *Version, l *life, inst backend.Instance, m *member) {
-	w.move(v, l, Draining, "the worker was removed")
+	w.move(v, l, Draining, errRetired)
 	v.pool.leave(m)
 	drained := time.NewTimer(v.drain)
 	defer drained.Stop()
@@ -175,13 +174,13 @@ func (w *worker) retire(ctx context.Context, v *Version, l *life, inst backend.I
 	case <-drained.C:
 		v.log.Warn("a batch did not end in time and is cut off", "worker", w.id, "drain", v.drain)
 	}
-	w.move(v, l, Stopping, "the worker was removed")
+	w.move(v, l, Stopping, errRetired)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.limits.Stop)
 	defer cancel()
 	if err := inst.Stop(stopping); err != nil {
 		v.log.Warn("worker did not end by itself and was killed", "worker", w.id, "reason", err.Error())
 	}
-	w.move(v, l, Stopped, "")
+	w.move(v, l, Stopped, nil)
 }
 
 // kill ends an instance at once.
@@ -192,12 +191,12 @@ func (w *worker) kill(ctx context.Context, inst backend.Instance) {
 }
 
 // move changes the state of the instance and tells about it.
-func (w *worker) move(v *Version, l *life, s State, reason string) {
-	from, err := l.to(s, reason)
+func (w *worker) move(v *Version, l *life, s State, cause error) {
+	from, err := l.to(s, reasonOf(cause))
 	if err != nil {
 		v.log.Error("illegal change of state", "worker", w.id, "reason", err.Error())
 	}
-	v.event(Event{At: time.Now(), Ref: v.ref, WorkerID: w.id, From: from, To: s, Reason: reason})
+	v.event(Event{At: time.Now(), Ref: v.ref, WorkerID: w.id, From: from, To: s, Cause: cause})
 }
 
 func (w *worker) adopt(l *life) {
@@ -316,9 +315,4 @@ func reasonOf(err error) string {
 // logger gives the logger of a version.
 func logger(base *slog.Logger, ref infer.ModelRef) *slog.Logger {
 	return base.With("model", ref.Name, "version", ref.Version)
-}
-
-// threadName is what TorchServe calls a worker in logs and metrics.
-func threadName(id int, ref infer.ModelRef) string {
-	return "W-" + strconv.Itoa(id) + "-" + ref.Name + "_" + ref.Version
 }

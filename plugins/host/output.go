@@ -21,29 +21,30 @@ const (
 
 // splitter cuts what is written to it into lines.
 type splitter struct {
-	buf  []byte
-	emit func(line []byte, cut bool) // cut: the rest of the line follows
+	limit int // bytes of a line; a longer one comes in pieces. At least utf8.UTFMax
+	buf   []byte
+	emit  func(line []byte, cut bool) // cut: the rest of the line follows
 }
 
 // Write implements io.Writer; it never fails.
 func (s *splitter) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
+		if len(s.buf) == s.limit && b[0] != '\n' {
+			s.cut()
+		}
 		end := bytes.IndexByte(b, '\n')
 		take := len(b)
 		if end >= 0 {
 			take = end
 		}
-		take = min(take, maxLine-len(s.buf))
+		take = min(take, s.limit-len(s.buf))
 		s.buf = append(s.buf, b[:take]...)
 		b = b[take:]
-		switch {
-		case take == end:
+		if take == end {
 			b = b[1:]
 			s.emit(bytes.TrimSuffix(s.buf, []byte("\r")), false)
 			s.buf = s.buf[:0]
-		case len(s.buf) == maxLine:
-			s.cut()
 		}
 	}
 	return n, nil

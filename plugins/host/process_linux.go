@@ -300,7 +300,7 @@ func (r *handshakeReader) firstLine() string {
 
 // readLog reads lines until the other end is closed, or a read deadline says that the process is gone.
 func readLog(f *os.File, p *lineParser) {
-	s := &splitter{emit: p.line}
+	s := &splitter{limit: maxLine, emit: p.line}
 	defer s.flush()
 	if _, err := io.Copy(s, fileOnly{f}); errors.Is(err, os.ErrDeadlineExceeded) {
 		readLeft(f, s)

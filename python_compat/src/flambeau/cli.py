@@ -84,8 +84,8 @@ def _no_binary(command: str, packaged: Path, checkout: Optional[Path]) -> NoRetu
         )
     _fail(
         command,
-        "the server's binary is missing (%s): this installation is damaged. Install it again:\n"
-        "  %s -m pip install --force-reinstall --no-deps flambeau" % (packaged, sys.executable),
+        "the server's binary is missing (%s): this installation is damaged. Install it again:\n%s"
+        % (packaged, conflicts.REINSTALL),
     )
 
 

@@ -17,6 +17,7 @@ RIVALS = (
     "torch-model-archiver-nightly",
     "torch-workflow-archiver-nightly",
 )
+REINSTALL = "  %s -m pip install --force-reinstall --no-deps flambeau   (or the wheel's file)" % sys.executable
 _PACKAGES = ("ts", "model_archiver", "workflow_archiver")
 
 
@@ -28,20 +29,17 @@ def mixture(home: Path) -> Optional[str]:
     """
     found = _rivals(_searched(home))
     if found:
-        names = " ".join(found)
         return (
-            "%s is installed in the same environment as flambeau (%s). Both bring the same Python packages, so what runs would "
-            "be a mixture of the two. Remove it and put back the files that go with it:\n"
-            "  %s -m pip uninstall -y %s\n"
-            "  %s -m pip install --force-reinstall --no-deps flambeau"
-            % (" and ".join(found), home, sys.executable, names, sys.executable)
+            "%s %s installed in the same environment as flambeau (%s), and would bring other code under the same package names: "
+            "a mixture of the two would run. Remove what is not wanted and put flambeau's own files back:\n"
+            "  %s -m pip uninstall -y %s\n%s"
+            % (" and ".join(found), "is" if len(found) == 1 else "are", home, sys.executable, " ".join(found), REINSTALL)
         )
     missing = [name for name in _PACKAGES if not (home / name / "__init__.py").is_file()]
     if missing and version.packaged():
         return (
             "this installation of flambeau has lost the Python packages %s (looked in %s); removing torchserve or its archivers "
-            "takes them along. Put them back:\n"
-            "  %s -m pip install --force-reinstall --no-deps flambeau" % (", ".join(missing), home, sys.executable)
+            "takes them along. Put them back:\n%s" % (", ".join(missing), home, REINSTALL)
         )
     return None
 

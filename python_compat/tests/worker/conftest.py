@@ -19,6 +19,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "torch: needs torch and torchvision; skipped only where they are not installed")
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Streams are replaced when the test itself runs: pytest has put its own in place after the fixtures were made."""
+    if "pipes" in pyfuncitem.funcargs:
+        pyfuncitem.funcargs["pipes"].install()
+    yield
+
+
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     """Everything that a load changes, as it was before."""

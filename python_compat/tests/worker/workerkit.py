@@ -159,7 +159,8 @@ class Session:
 
 
 def make_model(folder: Path, files: Dict[str, str], handler: Optional[str] = None, **model: Any) -> Path:
-    """Write a model's folder, with a manifest when `handler` is given."""
+    """Write a model's folder, with a manifest when `handler` is given, and go there."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

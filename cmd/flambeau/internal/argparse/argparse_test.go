@@ -76,7 +76,7 @@ func TestLikePython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "-c", pythonSide)
+	cmd := exec.CommandContext(t.Context(), python, "-c", pythonSide) //nolint:gosec // both are named here
 	cmd.Stdin = strings.NewReader(string(in))
 	out, err := cmd.Output()
 	if err != nil {

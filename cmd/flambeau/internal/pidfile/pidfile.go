@@ -84,11 +84,10 @@ func read(file *os.File) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 0 {
-		return 0, nil
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 0 {
+		return pid, nil
 	}
-	return pid, nil
+	return 0, nil
 }
 
 // isTorchServe says whether the process is the Java server.

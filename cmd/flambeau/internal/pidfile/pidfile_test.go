@@ -133,10 +133,11 @@ func TestRace(t *testing.T) {
 	for range starters {
 		wg.Go(func() {
 			held, err := Take(path)
-			var running *RunningError
 			if err == nil {
 				won <- held
-			} else if !errors.As(err, &running) {
+				return
+			}
+			if _, ok := errors.AsType[*RunningError](err); !ok {
 				t.Error(err)
 			}
 		})

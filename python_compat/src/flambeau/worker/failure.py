@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _OURS = (os.path.join(_PACKAGES, "flambeau", ""), os.path.join(_PACKAGES, "ts", ""))
+_SKIPPED = (_OURS[0], importlib.__file__, "<frozen importlib")
 
 LOWEST_STATUS, HIGHEST_STATUS = 200, 999
 
@@ -100,9 +102,11 @@ def _places(error: BaseException) -> Tuple[str, str]:
     while step is not None:
         name = step.tb_frame.f_code.co_filename
         place = "%s:%d" % (_short(name), step.tb_lineno)
-        if os.path.realpath(name).startswith(here):
+        if name.startswith("<"):
+            pass  # no file: the import system, or code that was made on the spot
+        elif os.path.realpath(name).startswith(here):
             mine = place
-        elif not name.startswith(_OURS) and not name.startswith("<frozen"):
+        elif not name.startswith(_OURS):
             other = place
         step = step.tb_next
     return mine, other
@@ -115,9 +119,9 @@ def _short(path: str) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The traceback as text, without the frames of the worker's loop at its top."""
+    """The traceback as text, without the frames of the worker's loop, and of the import system that it calls, at its top."""
     step = error.__traceback__
-    while step is not None and step.tb_frame.f_code.co_filename.startswith(_OURS[0]) and step.tb_next is not None:
+    while step is not None and step.tb_frame.f_code.co_filename.startswith(_SKIPPED):
         step = step.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, step)).rstrip("\n")

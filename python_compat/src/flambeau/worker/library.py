@@ -111,8 +111,8 @@ def _why_not(path: str, err: OSError) -> str:
         hints.append("the file is not there: is the flambeau wheel installed whole? FLAMBEAU_LIBRARY can name another place")
     elif "musl" in _libc():
         hints.append("this Python uses musl, where a Go library cannot be loaded: use a Python for glibc")
-    elif "invalid ELF header" in str(err) or "wrong ELF class" in str(err):
-        hints.append("the library is for another kind of machine than this Python (%s)" % os.uname().machine)
+    elif any(said in str(err) for said in ("invalid ELF header", "wrong ELF class", "file too short")):
+        hints.append("it is no library, or one for another kind of machine than this Python's (%s)" % os.uname().machine)
     return "cannot load %s: %s%s" % (path, err, "".join("; " + hint for hint in hints))
 
 

@@ -82,7 +82,9 @@ def _import(handler: str, model_dir: str) -> ModuleType:
         module = importlib.import_module(built_in)
     except ImportError as second:
         own_is_missing = isinstance(first, ModuleNotFoundError) and first.name == name
-        if own_is_missing and isinstance(second, ModuleNotFoundError) and second.name == built_in:
+        # For "x.py" the import system misses "ts.torch_handler.x" already.
+        built_in_is_missing = isinstance(second, ModuleNotFoundError) and built_in.startswith(second.name or "?")
+        if own_is_missing and built_in_is_missing:
             raise HandlerError(
                 "handler %r: there is no module %r in the model's folder, and no built-in handler of that name" % (handler, name)
             ) from None

@@ -151,12 +151,13 @@ class _Parser:
             self._anchors[anchor] = value
         return value
 
-    def _list(self, indent: int, anchor: Optional[str]) -> List[Any]:
+    def _list(self, indent: int, anchor: Optional[str], of_key: bool = False) -> List[Any]:
+        """The items at `indent`; `of_key` says that the key above them stands there, too."""
         items: List[Any] = []
         while True:
             line = self._peek()
             if line is None or line.indent < indent or not _is_dash(line.text):
-                self._end_of_block(line, indent)
+                self._end_of_block(line, indent + 1 if of_key else indent)
                 return self._keep(anchor, items)  # type: ignore[no-any-return]
             if line.indent > indent:
                 raise self._error("this item is indented more than the one before it", line.number)
@@ -203,7 +204,7 @@ class _Parser:
         """The value of a key that stands on the lines below it; a list may stand at the key's own indentation."""
         below = self._peek()
         if below is not None and below.indent == indent and _is_dash(below.text):
-            return self._list(indent, anchor)
+            return self._list(indent, anchor, of_key=True)
         return self._block(indent + 1, anchor)
 
     def _end_of_block(self, line: Optional[_Line], indent: int) -> None:
@@ -324,6 +325,8 @@ class _Parser:
                 at += 2
             elif char == quote:
                 return "".join(out), at + 1
+            elif char == "\n":
+                break
             elif quote == '"' and char == "\\":
                 plain, at = self._escape(text, at + 1, number)
                 out.append(plain)
@@ -386,7 +389,7 @@ class _Parser:
                 if line is None or line.indent <= indent:
                     raise self._error("%s has no end" % text[0], number) from None
                 self._at += 1
-                text += " " + line.text
+                text += "\n" + line.text
         if text[end:].strip():
             raise self._error("there is something behind the closing bracket", number)
         self._no_continuation(indent, number)
@@ -402,6 +405,8 @@ class _Parser:
             inner = None
             if colon:
                 inner, at = self._flow_after_colon(text, at, number)
+            if (colon or closing == "}") and isinstance(value, (dict, list)):
+                raise self._error("a key cannot be a map or a list", number)
             if closing == "}":
                 found[value] = inner
             else:
@@ -440,17 +445,18 @@ class _Parser:
         # Behind a bracket or a quote the colon may stand without a blank, as in JSON.
         adjacent = char in "[{'\"" and text[at : at + 1] == ":"
         value = self._keep(anchor, value)
-        at = _skip(text, at)
-        colon = adjacent or _is_colon(text, at)
-        if colon and isinstance(value, (dict, list)):
-            raise self._error("a key cannot be a map or a list", number)
+        end, at = at, _skip(text, at)
+        colon = adjacent or (_is_colon(text, at) and "\n" not in text[end:at])
         return value, at, colon
 
     def _flow_plain(self, text: str, at: int, number: int) -> Tuple[Any, int]:
         end = at
         while end < len(text) and text[end] not in ",[]{}" and not _is_colon(text, end):
             end += 1
-        plain = text[at:end].strip()
+        end = at + len(text[at:end].rstrip())
+        plain = text[at:end]
+        if "\n" in plain:
+            raise self._error("a value of several lines is not read", number)
         if not plain:
             raise self._error("a value is missing before %r" % text[end:], number)
         if plain[0] == "*":
@@ -465,7 +471,7 @@ class _Unfinished(Exception):
 
 
 def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at] == " ":
+    while at < len(text) and text[at] in " \n":
         at += 1
     if at >= len(text):
         raise _Unfinished
@@ -473,7 +479,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _is_colon(text: str, at: int) -> bool:
-    return text[at : at + 1] == ":" and (at + 1 >= len(text) or text[at + 1] in " ,[]{}")
+    return text[at : at + 1] == ":" and (at + 1 >= len(text) or text[at + 1] in " \n,[]{}")
 
 
 def _is_dash(text: str) -> bool:
@@ -558,6 +564,12 @@ def _closing_quote(text: str, at: int) -> int:
     """Where the quote that opens at `at` closes; the end of the text when it does not."""
     quote = text[at]
     at += 1
-    while at < len(text) and text[at] != quote:
-        at += 2 if quote == '"' and text[at] == "\\" else 1
+    while at < len(text):
+        if text[at] == quote:
+            if quote == '"' or text[at + 1 : at + 2] != quote:
+                return at
+            at += 1
+        elif quote == '"' and text[at] == "\\":
+            at += 1
+        at += 1
     return at

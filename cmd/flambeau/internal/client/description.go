@@ -1,0 +1,72 @@
+package client
+
+// Description is what a server says about a version: TorchServe's keys, and those of Flambeau that may be absent.
+type Description struct {
+	Name          string   `json:"modelName"`
+	Version       string   `json:"modelVersion"`
+	URL           string   `json:"modelUrl"`
+	Runtime       string   `json:"runtime"`
+	MinWorkers    int      `json:"minWorkers"`
+	MaxWorkers    int      `json:"maxWorkers"`
+	BatchSize     int      `json:"batchSize"`
+	MaxBatchDelay int      `json:"maxBatchDelay"`
+	AtStartup     bool     `json:"loadedAtStartup"`
+	Default       *bool    `json:"default"`
+	State         string   `json:"state"`
+	Reason        string   `json:"reason"`
+	Workers       []Worker `json:"workers"`
+	Queue         struct {
+		Remaining int `json:"remainingCapacity"`
+		Pending   int `json:"pendingRequests"`
+	} `json:"jobQueueStatus"`
+}
+
+// Worker is one worker of a version.
+type Worker struct {
+	ID       string `json:"id"`
+	Started  string `json:"startTime"`
+	Status   string `json:"status"` // READY or UNLOADING
+	Memory   int64  `json:"memoryUsage"`
+	PID      int    `json:"pid"`
+	GPU      bool   `json:"gpu"`
+	GPUUsage string `json:"gpuUsage"`
+	State    string `json:"state"`
+	Reason   string `json:"reason"`
+	Restarts int    `json:"restarts"`
+}
+
+// Ready is how many workers are ready.
+func (d *Description) Ready() int {
+	n := 0
+	for _, w := range d.Workers {
+		if w.Status == "READY" {
+			n++
+		}
+	}
+	return n
+}
+
+// Summary is the version's state in a word, also of a server that does not say it.
+func (d *Description) Summary() string {
+	switch ready := d.Ready(); {
+	case d.State != "":
+		return d.State
+	case len(d.Workers) == 0:
+		return "idle"
+	case ready == len(d.Workers):
+		return "serving"
+	case ready > 0:
+		return "degraded"
+	default:
+		return "loading"
+	}
+}
+
+// Memory is the sum of the workers'.
+func (d *Description) Memory() int64 {
+	var n int64
+	for _, w := range d.Workers {
+		n += w.Memory
+	}
+	return n
+}
