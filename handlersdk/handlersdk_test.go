@@ -71,7 +71,7 @@ func TestServeByHand(t *testing.T) {
 			"lifeline",
 		},
 	} {
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
 		cmd.Env = append(append(os.Environ(), envServe+"=1"), tc.env...)
 		out, err := cmd.CombinedOutput()
 		exit, ok := errors.AsType[*exec.ExitError](err)

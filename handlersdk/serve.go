@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 
 	"github.com/flambeau-serve/flambeau/handlersdk/pluginserver"
 	backendv1 "github.com/flambeau-serve/flambeau/proto/backend/v1"
@@ -35,7 +34,7 @@ func serve(h Handler) error {
 	if err := pluginserver.WatchLifeline(os.NewFile(backendv1.LifelineFD, "lifeline")); err != nil {
 		return err
 	}
-	handshake, err := takeHandshake()
+	handshake, err := pluginserver.TakeHandshake()
 	if err != nil {
 		return err
 	}
@@ -46,25 +45,4 @@ func serve(h Handler) error {
 		return err
 	}
 	return server.Serve()
-}
-
-// takeHandshake keeps fd 1 for the handshake line and points fd 1 at the log: whatever prints from now on, in this process
-// or in one that the handler starts, is a log line.
-func takeHandshake() (*os.File, error) {
-	syscall.ForkLock.RLock() // no fork between the duplicate and its close-on-exec
-	fd, err := syscall.Dup(backendv1.HandshakeFD)
-	if err == nil {
-		syscall.CloseOnExec(fd)
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, fmt.Errorf("duplicate the handshake's descriptor: %w", err)
-	}
-	if err := syscall.Dup3(backendv1.StdoutFD, backendv1.HandshakeFD, 0); err != nil {
-		return nil, fmt.Errorf("point standard output at the log (fd %d): %w", backendv1.StdoutFD, err)
-	}
-	// The log has its copy as fd 1; a program that the handler starts is not to hold the lifeline or a second copy.
-	syscall.CloseOnExec(backendv1.StdoutFD)
-	syscall.CloseOnExec(backendv1.LifelineFD)
-	return os.NewFile(uintptr(fd), "handshake"), nil
 }

@@ -4,6 +4,17 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/steps.sh
 
+prerequisites() {
+	tools/prerequisites.sh python
+	local port
+	for port in 8080 8081 8082; do
+		if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+			echo "missing: port $port of 127.0.0.1, which the example server listens on, is in use; stop what listens there (ss -ltnp)" >&2
+			return 1
+		fi
+	done
+}
+
 wheel() {
 	.venv-run/bin/python tools/wheel/build.py --out .build/run
 	.venv-run/bin/python -m pip install --disable-pip-version-check --quiet --no-index --no-deps --force-reinstall .build/run/flambeau-*.whl
@@ -11,7 +22,7 @@ wheel() {
 }
 
 steps 5
-step "prerequisites: Go, gcc, Python with venv, registries" tools/prerequisites.sh python
+step "prerequisites: Go, gcc, Python with venv, registries, ports 8080 to 8082" prerequisites
 step "environment with onnxruntime (.venv-run; the first time about 60 MB are fetched)" \
 	tools/python-env.sh .venv-run examples/magika/requirements.txt
 step "the wheel: server, worker library, Python packages; installed in .venv-run" wheel

@@ -11,8 +11,11 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"os"
 	"sync"
 	"time"
+
+	"software.sslmate.com/src/go-pkcs12"
 
 	"github.com/flambeau-serve/flambeau/internal/config"
 )
@@ -27,8 +30,7 @@ func certificateOnce(settings config.TLS) func() (*tls.Config, error) {
 		var err error
 		switch {
 		case settings.Keystore != "":
-			err = errors.New("keystore is not supported: write its key and certificates to PEM files (openssl pkcs12 -in KEYSTORE -nodes), " +
-				"and name them by private_key_file and certificate_file")
+			cert, err = fromKeystore(settings.Keystore, settings.KeystorePass)
 		case settings.CertificateFile != "":
 			cert, err = tls.LoadX509KeyPair(settings.CertificateFile, settings.PrivateKeyFile)
 		default: // as TorchServe does
@@ -39,6 +41,27 @@ func certificateOnce(settings config.TLS) func() (*tls.Config, error) {
 		}
 		return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 	})
+}
+
+// fromKeystore reads the key and its certificates out of a PKCS12 file.
+func fromKeystore(file, password string) (tls.Certificate, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("keystore: %w", err)
+	}
+	key, leaf, chain, err := pkcs12.DecodeChain(data, password)
+	if errors.Is(err, pkcs12.ErrIncorrectPassword) {
+		return tls.Certificate{}, fmt.Errorf("keystore %s: the password is not keystore_pass", file)
+	}
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("keystore %s is no PKCS12 file with one key (%w); convert it with keytool -importkeystore -deststoretype "+
+			"pkcs12, or give certificate_file and private_key_file", file, err)
+	}
+	cert := tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+	for _, c := range chain {
+		cert.Certificate = append(cert.Certificate, c.Raw)
+	}
+	return cert, nil
 }
 
 func selfSigned() (tls.Certificate, error) {

@@ -157,7 +157,7 @@ type loadAnswer struct {
 func (l *library) Load(ctx context.Context, req *backendv1.LoadRequest) (*backendv1.LoadResponse, error) {
 	data, err := json.Marshal(loadJob{
 		ModelName: req.GetModelName(), ModelVersion: req.GetModelVersion(), ModelDir: req.GetModelDir(),
-		Handler: req.GetHandler(), Envelope: req.GetEnvelope(), GPU: req.Gpu, //nolint:protogetter // nil means CPU
+		Handler: req.GetHandler(), Envelope: req.GetEnvelope(), GPU: req.Gpu,
 		BatchSize: req.GetBatchSize(), LimitMaxImagePixels: req.GetLimitMaxImagePixels(), MaxResponseBytes: req.GetMaxResponseBytes(),
 	})
 	if err != nil {

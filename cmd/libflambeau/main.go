@@ -36,12 +36,12 @@ var started atomic.Pointer[library] //nolint:gochecknoglobals // see above
 var starting sync.Mutex //nolint:gochecknoglobals // see above
 
 //export flambeau_start
-func flambeau_start(env *C.char, envLen C.uint64_t, handshakeFD, lifelineFD C.int32_t) C.int32_t { //nolint:revive // a C name
+func flambeau_start(env *C.char, envLen C.uint64_t, handshakeFD, lifelineFD C.int32_t) C.int32_t {
 	return report(start(C.GoStringN(env, C.int(envLen)), int(handshakeFD), int(lifelineFD)))
 }
 
 //export flambeau_take
-func flambeau_take(job *C.flambeau_job) C.int32_t { //nolint:revive // a C name
+func flambeau_take(job *C.flambeau_job) C.int32_t {
 	lib := started.Load()
 	if lib == nil {
 		return report(errNotStarted)
@@ -59,7 +59,7 @@ func flambeau_take(job *C.flambeau_job) C.int32_t { //nolint:revive // a C name
 }
 
 //export flambeau_give
-func flambeau_give(id C.uint64_t, data *C.uint8_t, length C.uint64_t, last C.int32_t) C.int32_t { //nolint:revive // a C name
+func flambeau_give(id C.uint64_t, data *C.uint8_t, length C.uint64_t, last C.int32_t) C.int32_t {
 	lib := started.Load()
 	if lib == nil {
 		return report(errNotStarted)

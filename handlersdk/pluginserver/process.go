@@ -34,6 +34,27 @@ func MaxMessageBytes() (int, error) {
 	return n, nil
 }
 
+// TakeHandshake keeps fd 1 for the handshake line and points fd 1 at the log: whatever prints from now on, in this process
+// or in one that the handler starts, is a log line. Call it once, in a process with the descriptors that the server gives.
+func TakeHandshake() (*os.File, error) {
+	syscall.ForkLock.RLock() // no fork between the duplicate and its close-on-exec
+	fd, err := syscall.Dup(backendv1.HandshakeFD)
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, fmt.Errorf("duplicate the handshake's descriptor: %w", err)
+	}
+	if err := syscall.Dup3(backendv1.StdoutFD, backendv1.HandshakeFD, 0); err != nil {
+		return nil, fmt.Errorf("point standard output at the log (fd %d): %w", backendv1.StdoutFD, err)
+	}
+	// The log has its copy as fd 1; a program that the handler starts is not to hold the lifeline or a second copy.
+	syscall.CloseOnExec(backendv1.StdoutFD)
+	syscall.CloseOnExec(backendv1.LifelineFD)
+	return os.NewFile(uintptr(fd), "handshake"), nil
+}
+
 // WatchLifeline kills the process group of this process when the lifeline ends, that is when the server is gone: it does
 // not help then to end politely, and a handler may be in a loop that nothing else gets out of. It refuses what is no pipe:
 // the process was not started by a server then, and its group is not its own to kill.

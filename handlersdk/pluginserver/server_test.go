@@ -24,7 +24,8 @@ import (
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// A process serves once: go-plugin lets these live until its end.
-		goleak.IgnoreAnyFunction("github.com/hashicorp/go-plugin.Serve.func4"),
+		goleak.IgnoreAnyFunction("github.com/hashicorp/go-plugin.Serve.func3"), // eats interrupts
+		goleak.IgnoreAnyFunction("github.com/hashicorp/go-plugin.(*GRPCBroker).Run"),
 		goleak.IgnoreAnyFunction("github.com/hashicorp/go-plugin.copyChan"),
 		goleak.IgnoreAnyFunction("os/signal.loop"),
 		goleak.IgnoreAnyFunction("os/signal.signal_recv"),
@@ -88,7 +89,7 @@ func serve(t *testing.T, b Backend) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv(backendv1.CookieKey, backendv1.CookieValue)
 	t.Setenv(backendv1.EnvProtocolVersions, "1")
 	t.Setenv(backendv1.EnvSocketDir, dir)
@@ -116,16 +117,19 @@ func serve(t *testing.T, b Backend) *session {
 	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
 		t.Errorf("after the handshake: %q, %v", rest, err)
 	}
-	r.Close()
+	_ = r.Close()
 	s.conn, err = grpc.NewClient("unix://"+fields[3], grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.conn.Close() })
+	t.Cleanup(s.close)
 	s.rpc = backendv1.NewBackendClient(s.conn)
 	return s
 }
+
+// close ends the connection, as the end of the host does.
+func (s *session) close() { _ = s.conn.Close() }
 
 func (s *session) load() {
 	s.t.Helper()
@@ -250,7 +254,7 @@ func TestConnectionEndUnloadsAndEnds(t *testing.T) {
 	s.load()
 	s.send(batchOf(1, "a"))
 	<-started
-	s.conn.Close()
+	s.close()
 	if err := s.end(); err != nil {
 		t.Error(err)
 	}
@@ -362,7 +366,7 @@ func TestBatches(t *testing.T) {
 	if !answered[second] || !answered[12] || !answered[20] {
 		t.Errorf("answered %v, cancelled %d and 13", answered, first)
 	}
-	s.conn.Close()
+	s.close()
 	if err := s.end(); err != nil {
 		t.Error(err)
 	}
@@ -400,7 +404,7 @@ func TestNewChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer null.Close()
+	defer func() { _ = null.Close() }()
 	if err := WatchLifeline(null); err == nil {
 		t.Error("a lifeline that is no pipe")
 	}

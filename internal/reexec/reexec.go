@@ -36,6 +36,9 @@ const (
 	Panic       Mode = "panic"         // panics when it gets a batch
 	Big         Mode = "big"           // answers with as many bytes as the item's number says
 	Short       Mode = "short"         // answers all items but the first
+	ExitInLoad  Mode = "exit-in-load"  // exits with 4 when it is to load
+	Malformed   Mode = "malformed"     // answers a batch with bytes that are no frame
+	Miscount    Mode = "miscount"      // answers a batch with a frame of no results
 	Chatty      Mode = "chatty"        // prints a marker and a line to stdout, and a line to stderr
 
 	sleep Mode = "sleep"
@@ -87,7 +90,11 @@ func run(mode Mode) {
 	case ExitAtStart:
 		_, _ = os.Stderr.WriteString("no such module: torch\n")
 		os.Exit(3)
-	case Echo, LoadFails, SlowLoad, Wedge, Crash, Exit137, Fork, Panic, Big, Short, Chatty:
+	case Malformed, Miscount:
+		if err := serveRaw(mode); err != nil {
+			panic(err)
+		}
+	case Echo, LoadFails, SlowLoad, ExitInLoad, Wedge, Crash, Exit137, Fork, Panic, Big, Short, Chatty:
 		handlersdk.Serve(handler{mode: mode})
 	}
 }
@@ -111,8 +118,10 @@ func (h handler) Initialize(_ context.Context, m handlersdk.Model) error {
 		return errors.New("no weights in " + m.Dir)
 	case SlowLoad:
 		pause()
+	case ExitInLoad:
+		os.Exit(4)
 	case Fork:
-		child := exec.Command(os.Args[0]) //nolint:noctx // it is to outlive everything
+		child := exec.Command(os.Args[0]) //nolint:noctx,gosec // this binary; it is to outlive everything
 		child.Env = []string{Env(sleep)}
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
 		if err := child.Start(); err != nil {

@@ -187,10 +187,12 @@ func TestRegisterServesAndUnregisterLeavesNothing(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nameless := named("", "")
-		cobol := named("cobol", "")
-		cobol.Manifest.Runtime = "LSP"
+		lsp := named("lsp", "")
+		lsp.Manifest.Runtime = "LSP"
+		unknown := named("unknown", "")
+		unknown.Manifest.Runtime = ""
 		h := newHouse(t, &backendtest.Launcher{}, archives{
-			"a.mar": named("a", "1.0"), "a2.mar": named("a", "2.0"), "nameless.mar": nameless, "lsp.mar": cobol,
+			"a.mar": named("a", "1.0"), "a2.mar": named("a", "2.0"), "nameless.mar": nameless, "lsp.mar": lsp, "unknown.mar": unknown,
 		}, nil)
 		register(t, h, Spec{URL: "a.mar", InitialWorkers: ptr(0)})
 		register(t, h, Spec{URL: "a2.mar", InitialWorkers: ptr(0)})
@@ -206,6 +208,7 @@ func TestRefusals(t *testing.T) {
 			{"same version", reg(Spec{URL: "a.mar"}), fault.Conflict, "Model version 1.0 is already registered for model a"},
 			{"no name", reg(Spec{URL: "nameless.mar"}), fault.InvalidModel, "Model name is not defined."},
 			{"bad runtime", reg(Spec{URL: "a.mar", Runtime: "cobol"}), fault.BadRequest, "Invalid RuntimeType value: cobol"},
+			{"runtime that does not exist", reg(Spec{URL: "unknown.mar"}), fault.InvalidModel, "Runtime is not defined or invalid."},
 			{"C++", reg(Spec{URL: "lsp.mar"}), fault.InvalidModel, "Runtime LSP (C++ handlers) is not supported. Use a Python handler."},
 			{"default with others", h.Unregister(ctx, infer.ModelRef{Name: "a"}), fault.InvalidVersion, "Cannot remove default version for model a"},
 			{"no such model", h.Unregister(ctx, infer.ModelRef{Name: "b"}), fault.ModelNotFound, "Model not found: b"},

@@ -58,7 +58,7 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 	}
 	r := settings{
 		handler:             first(s.Handler, a.Manifest.Model.Handler, o.DefaultHandler),
-		runtime:             first(preset.Runtime, s.Runtime, a.Manifest.Runtime, "python"),
+		runtime:             first(preset.Runtime, s.Runtime, a.Manifest.Runtime),
 		batchSize:           firstOf(defaultBatchSize, s.BatchSize, y.BatchSize, positive(preset.BatchSize)),
 		maxBatchDelay:       firstOf(defaultBatchDelay, s.MaxBatchDelay, y.MaxBatchDelay, positive(preset.MaxBatchDelay)),
 		responseTimeout:     firstOf(o.ResponseTimeout, y.ResponseTimeout, positive(preset.ResponseTimeout), s.ResponseTimeout),
@@ -77,10 +77,15 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 		maxNumSequence:      y.MaxNumSequence,
 		maxSequenceJobQueue: y.MaxSequenceJobQueueSize,
 	}
+	if y.SequenceMaxIdle == 0 { // TorchServe reads the settings of sequences only beside an idle time
+		r.sequenceTimeout, r.maxNumSequence, r.maxSequenceJobQueue = 0, 0, 0
+	}
 	r.deviceType, r.deviceIDs = o.device(y)
 	switch r.runtime {
 	case "python", "python3":
 		return r, nil
+	case "": // the manifest names one that does not exist
+		return r, fault.New(fault.InvalidModel, "Runtime is not defined or invalid.", nil)
 	case "LSP":
 		return r, fault.New(fault.InvalidModel, "Runtime LSP (C++ handlers) is not supported. Use a Python handler.", nil)
 	default:

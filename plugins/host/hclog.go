@@ -20,7 +20,7 @@ var _ hclog.Logger = pluginLogger{}
 // Log implements hclog.Logger.
 func (l pluginLogger) Log(level hclog.Level, msg string, args ...any) {
 	attrs := append([]any{slog.String("event", msg), slog.String("plugin_level", level.String())}, args...)
-	l.logger.Log(context.Background(), slog.LevelDebug, "go-plugin", attrs...) //nolint:sloglint // go-plugin's own pairs
+	l.logger.Log(context.Background(), slog.LevelDebug, "go-plugin", attrs...)
 }
 
 // Trace implements hclog.Logger; so do Debug, Info, Warn and Error.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -163,6 +164,69 @@ func TestLoadFailures(t *testing.T) {
 	cancel()
 	if err := slow.Stop(ctx); err == nil || alive(slow.PID()) || slow.Err() != nil {
 		t.Errorf("a stop without time: %v, alive %t, err %v", err, alive(slow.PID()), slow.Err())
+	}
+}
+
+func TestDeathInLoad(t *testing.T) {
+	t.Parallel()
+	inst := launch(t, newLauncher(t), reexec.Spec(reexec.ExitInLoad))
+	_, err := inst.Load(t.Context(), backend.LoadSpec{})
+	wantFault(t, err, fault.BackendDied, "exit status 4")
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	t.Parallel()
+	l := newLauncher(t)
+	inst := ready(t, l, reexec.Spec(reexec.Miscount))
+	for range 2 { // it costs the batch, not the worker
+		_, err := inst.Predict(t.Context(), []infer.Item{item("a")})
+		wantFault(t, err, fault.Internal, "0 results for 1 requests")
+	}
+	inst = ready(t, l, reexec.Spec(reexec.Malformed))
+	_, err := inst.Predict(t.Context(), []infer.Item{item("a")})
+	wantFault(t, err, fault.BackendDied, "killed by the server", "malformed frame")
+	<-inst.Done()
+	wantFault(t, inst.Err(), fault.BackendDied, "malformed frame")
+}
+
+// inherited tells whether a descriptor of a child is its own (0 to 4, and 10 of the shell) or one that this process was
+// started with and that no exec closes.
+func inherited(t *testing.T, number string) bool {
+	t.Helper()
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0)
+	return n <= 4 || n == 10 || err == nil && flags&unix.FD_CLOEXEC == 0
+}
+
+// A process gets the descriptors and the environment of docs/protocol.md, and nothing else.
+func TestProcessSeesNothingElse(t *testing.T) {
+	t.Setenv("FLAMBEAU_TEST_SECRET", "hidden")
+	script := `for f in /proc/$$/fd/*; do echo "fd ${f##*/}" >&2; done; grep flags /proc/$$/fdinfo/[0-4] >&2; readlink /proc/$$/fd/0 >&2; pwd >&2; env >&2; exit 1`
+	_, err := newLauncher(t).Launch(t.Context(), backend.ProcessSpec{
+		Path: "/bin/sh", Args: []string{"-c", script}, Dir: "/usr", Env: []string{"MINE=1", "FLAMBEAU_PLUGIN=mine"},
+	})
+	words := detail(err)
+	for _, want := range []string{"/dev/null\n", "\n/usr\n", "\nMINE=1\n", "\nFLAMBEAU_PLUGIN=7c1d", "\nFLAMBEAU_MAX_MESSAGE_BYTES=67108864\n", "\nPLUGIN_UNIX_SOCKET_DIR="} {
+		if !strings.Contains(words, want) {
+			t.Errorf("%q is not in:\n%s", want, words)
+		}
+	}
+	for line := range strings.Lines(words) {
+		if _, flags, ok := strings.Cut(line, "flags:\t"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(flags), 8, 64)
+			if err != nil || n&syscall.O_NONBLOCK != 0 {
+				t.Errorf("a descriptor does not block: %s", line)
+			}
+		}
+		if _, number, ok := strings.Cut(line, "fd "); ok && !inherited(t, strings.TrimSpace(number)) {
+			t.Errorf("it has a descriptor too many: %s", line)
+		}
+		if strings.Contains(line, "SECRET") {
+			t.Error("it sees the server's environment")
+		}
 	}
 }
 
@@ -392,7 +456,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	limits := backend.Limits{Start: 1, Load: 1, Stop: 1}
 	open := socketDir(t)
-	if err := os.Chmod(open, 0o755); err != nil { //nolint:gosec // that is the point
+	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	taken := socketDir(t)

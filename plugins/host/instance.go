@@ -176,9 +176,17 @@ func (i *instance) Predict(ctx context.Context, items []infer.Item) ([]infer.Res
 
 // callError gives a process that dies the time to be found dead before it says why a call has failed.
 func (i *instance) callError(ctx context.Context, err error) error {
-	if ctx.Err() == nil && status.Code(err) == codes.Unavailable {
+	if ctx.Err() != nil {
+		return callError(ctx, err, i.gone())
+	}
+	if status.Code(err) == codes.Unavailable {
 		i.broken(err)
 		<-i.done
+	}
+	select {
+	case <-i.process.done:
+		<-i.done // the connection is closed before everybody is told
+	default:
 	}
 	return callError(ctx, err, i.gone())
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +36,7 @@ func socketDir(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -137,12 +136,18 @@ func item(body string) infer.Item {
 
 // alive tells whether a process exists and is no zombie.
 func alive(pid int) bool {
+	s := state(pid)
+	return s != "" && s != "Z" && s != "X"
+}
+
+// state is the letter that the kernel has for it, "" for a process that does not exist.
+func state(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
+	_, rest, ok := strings.Cut(string(stat), ") ")
+	if err != nil || !ok {
+		return ""
 	}
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(state, "Z") && syscall.Kill(pid, 0) == nil
+	return rest[:1]
 }
 
 // eventually waits for a condition that other processes bring about.

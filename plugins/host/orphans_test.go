@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,6 +80,9 @@ func runHost() {
 		if err := syscall.Kill(inst.PID(), syscall.SIGSTOP); err != nil {
 			fail(err)
 		}
+		for state(inst.PID()) != "T" {
+			runtime.Gosched()
+		}
 	}
 	fmt.Println("ready")
 	select {}
@@ -93,7 +97,7 @@ func killHost(t *testing.T, job hostJob, processes int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
 	cmd.Env = append(os.Environ(), reexec.Env(modeHost), envHostJob+"="+string(text))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -105,7 +109,7 @@ func killHost(t *testing.T, job hostJob, processes int) {
 	}
 	var pids []int
 	ready := job.Stuck
-	for in := bufio.NewScanner(out); !(ready && len(pids) == processes) && in.Scan(); {
+	for in := bufio.NewScanner(out); (!ready || len(pids) < processes) && in.Scan(); {
 		ready = ready || in.Text() == "ready"
 		for _, prefix := range []string{"pid ", "child "} {
 			if number, ok := strings.CutPrefix(in.Text(), prefix); ok {

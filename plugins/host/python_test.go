@@ -21,7 +21,7 @@ import (
 )
 
 // pythonSpec builds the library and gives how to start testdata/worker.py on it.
-func pythonSpec(t *testing.T) backend.ProcessSpec {
+func pythonSpec(t testing.TB) backend.ProcessSpec {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("builds the C library")
@@ -36,7 +36,7 @@ func pythonSpec(t *testing.T) backend.ProcessSpec {
 		t.Fatal(err)
 	}
 	library := filepath.Join(t.TempDir(), "libflambeau.so")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", library, "../../cmd/libflambeau")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", library, "../../cmd/libflambeau") //nolint:gosec // our own
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -100,6 +100,34 @@ func TestPython(t *testing.T) {
 		_, err := predictOne(t, inst, "exit")
 		wantFault(t, err, fault.BackendDied, "exit status 5")
 	})
+	t.Run("crash in a batch", func(t *testing.T) {
+		t.Parallel()
+		inst := ready(t, newLauncher(t), spec)
+		_, err := predictOne(t, inst, "segv")
+		wantFault(t, err, fault.BackendDied, "signal 11")
+	})
+	t.Run("answers that are none", func(t *testing.T) {
+		t.Parallel()
+		out := newLines()
+		spec := spec
+		spec.Output = out.add
+		inst := ready(t, newLauncher(t), spec)
+		_, err := predictOne(t, inst, "garbage")
+		wantFault(t, err, fault.Internal, "malformed frame")
+		_, err = predictOne(t, inst, "other")
+		wantFault(t, err, fault.Internal, "the answer is to batch 8680820740569200760")
+		out.wait(t, "malformed frame") // what the caller of flambeau_give was told
+		if got, err := predictOne(t, inst, "fine"); err != nil || string(got) != "fine" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	t.Run("misuse of the library", func(t *testing.T) {
+		t.Parallel()
+		cmd := exec.CommandContext(t.Context(), spec.Path, "testdata/misuse.py", spec.Args[2]) //nolint:gosec // our own
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 	t.Run("interrupt", func(t *testing.T) {
 		t.Parallel()
 		inst := ready(t, newLauncher(t), spec)
@@ -124,7 +152,7 @@ func TestPython(t *testing.T) {
 	})
 	t.Run("by hand", func(t *testing.T) {
 		t.Parallel()
-		cmd := exec.CommandContext(t.Context(), spec.Path, spec.Args...)
+		cmd := exec.CommandContext(t.Context(), spec.Path, spec.Args...) //nolint:gosec // our own
 		// 4 is where it expects the log.
 		cmd.ExtraFiles = []*os.File{os.Stderr, os.Stderr}
 		out, err := cmd.CombinedOutput()

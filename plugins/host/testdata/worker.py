@@ -80,6 +80,8 @@ def handle(data):
             return json.dumps(pool.map(square, range(4))).encode()
     if data == b"wait":
         time.sleep(1000)
+    if data == b"segv":
+        ctypes.string_at(0)
     if data == b"exit":
         os._exit(5)
     return data
@@ -108,6 +110,7 @@ def main():
             for part in parts:
                 body = handle(part)
                 answer += struct.pack("<BIIQ", 0, 0, 0, len(body)) + body
+            answer = {b"garbage": b"garbage", b"other": answer[:8] + b"x" * 8 + answer[16:]}.get(parts[0], answer)
         if lib.flambeau_give(job.id, answer, len(answer), 1) != 0:
             print(lib.flambeau_error().decode(), file=sys.stderr, flush=True)
 
