@@ -42,7 +42,13 @@ go_unit() {
 }
 
 go_e2e() {
-	FLAMBEAU_TEST_REQUIRED=1 FLAMBEAU_TEST_PYTHON="$PWD/.venv-test/bin/python" go_tests e2e -timeout 20m -count=1 ./test/...
+	FLAMBEAU_TEST_REQUIRED=1 FLAMBEAU_TEST_PYTHON="$PWD/.venv-test/bin/python" go_tests "$@" -timeout 20m -count=1 ./test/...
+}
+
+# The same against a server with the race detector in it. The tutorial runs the commands of the wheel, and those only.
+go_e2e_race() {
+	CGO_ENABLED=1 "$GO" build -race -o .build/flambeau-race ./cmd/flambeau
+	FLAMBEAU_TEST_BINARY="$PWD/.build/flambeau-race" go_e2e e2e-race -skip '^TestTutorial$'
 }
 
 # For a handler the worker and `ts` come from the installed wheel, as they do for users; these tests are of the source.
@@ -52,10 +58,15 @@ python_tests() {
 }
 
 case $which in
-all) steps 6 ;;
+all) steps 7 ;;
 setup) steps 3 ;;
 go) steps 2 ;;
-*) steps 4 ;;
+python) steps 4 ;;
+e2e) steps 5 ;;
+*)
+	echo "usage: tools/test.sh [setup | go | python | e2e]" >&2
+	exit 2
+	;;
 esac
 step "prerequisites: Go, gcc, Python with venv, registries" tools/prerequisites.sh python
 if [[ $which != go ]]; then
@@ -65,6 +76,9 @@ fi
 case $which in
 all | go) step "Go tests with the race detector" go_unit ;;&
 all | python) step "Python tests" python_tests ;;&
-all | e2e) step "end-to-end tests: the installed wheel, real workers, real torch" go_e2e ;;
+all | e2e)
+	step "end-to-end tests: the installed wheel, real workers, real torch" go_e2e e2e
+	step "end-to-end tests once more: the server with the race detector" go_e2e_race
+	;;
 esac
 steps_end

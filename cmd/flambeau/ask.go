@@ -82,8 +82,7 @@ func (p *program) managementKey(args *argparse.Args) string {
 // askFailed tells why there is no answer, and gives the exit status.
 func (p *program) askFailed(prog string, err error) int {
 	p.fail(prog, err)
-	var unreachable *client.UnreachableError
-	if errors.As(err, &unreachable) {
+	if _, unreachable := errors.AsType[*client.UnreachableError](err); unreachable {
 		return exitUnreachable
 	}
 	return exitFailed
@@ -114,13 +113,13 @@ func (p *program) ps(ctx context.Context, args []string) int {
 		return p.askFailed(prog, err)
 	}
 	if len(all) == 0 {
-		fmt.Fprintln(p.stdout, "no models")
+		printf(p.stdout, "no models\n")
 		return exitOK
 	}
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MODEL\tVERSION\tSTATE\tWORKERS\tWAITING\tBATCH\tMEMORY\tURL")
+	printf(w, "MODEL\tVERSION\tSTATE\tWORKERS\tWAITING\tBATCH\tMEMORY\tURL\n")
 	for _, d := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d/%d\t%d\t%s\t%s\n", printable(d.Name), versionText(d), d.Summary(), d.Ready(), len(d.Workers), d.Queue.Pending,
+		printf(w, "%s\t%s\t%s\t%d/%d\t%d/%d\t%d\t%s\t%s\n", printable(d.Name), versionText(d), d.Summary(), d.Ready(), len(d.Workers), d.Queue.Pending,
 			d.Queue.Pending+d.Queue.Remaining, d.BatchSize, bytesText(d.Memory()), printable(d.URL))
 	}
 	return p.flush(prog, w)
@@ -244,7 +243,7 @@ func (p *program) show(ctx context.Context, args []string) int {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	for i := range all {
 		if i > 0 {
-			fmt.Fprintln(w)
+			printf(w, "\n")
 		}
 		if err := describe(w, &all[i], raw[i]); err != nil {
 			return p.fail(prog, err)
@@ -255,11 +254,11 @@ func (p *program) show(ctx context.Context, args []string) int {
 
 // describe writes a version: a head line, the settings as the server has them, and a table of workers.
 func describe(w *tabwriter.Writer, d *client.Description, raw json.RawMessage) error {
-	fmt.Fprintf(w, "%s %s: %s", printable(d.Name), versionText(*d), d.Summary())
+	printf(w, "%s %s: %s", printable(d.Name), versionText(*d), d.Summary())
 	if d.Reason != "" {
-		fmt.Fprintf(w, " (%s)", printable(d.Reason))
+		printf(w, " (%s)", printable(d.Reason))
 	}
-	fmt.Fprintln(w)
+	printf(w, "\n")
 	settings, err := inOrder(raw)
 	if err != nil {
 		return err
@@ -269,16 +268,16 @@ func describe(w *tabwriter.Writer, d *client.Description, raw json.RawMessage) e
 		case "modelName", "modelVersion", "workers", "jobQueueStatus", "state", "reason", "default":
 			continue
 		}
-		fmt.Fprintf(w, "  %s\t%s\n", s.key, printable(s.value))
+		printf(w, "  %s\t%s\n", s.key, printable(s.value))
 	}
-	fmt.Fprintf(w, "  waiting\t%d of %d\n", d.Queue.Pending, d.Queue.Pending+d.Queue.Remaining)
+	printf(w, "  waiting\t%d of %d\n", d.Queue.Pending, d.Queue.Pending+d.Queue.Remaining)
 	if len(d.Workers) == 0 {
-		fmt.Fprintln(w, "  no workers")
+		printf(w, "  no workers\n")
 		return nil
 	}
-	fmt.Fprintln(w, "\n  WORKER\tPID\tSTATE\tMEMORY\tRESTARTS\tSTARTED\t")
+	printf(w, "\n  WORKER\tPID\tSTATE\tMEMORY\tRESTARTS\tSTARTED\t\n")
 	for _, worker := range d.Workers {
-		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%d\t%s\t%s\n", worker.ID, worker.PID, cmp.Or(worker.State, strings.ToLower(worker.Status)), bytesText(worker.Memory),
+		printf(w, "  %s\t%d\t%s\t%s\t%d\t%s\t%s\n", worker.ID, worker.PID, cmp.Or(worker.State, strings.ToLower(worker.Status)), bytesText(worker.Memory),
 			worker.Restarts, worker.Started, printable(worker.Reason))
 	}
 	return nil
@@ -343,7 +342,7 @@ func (p *program) config(_ context.Context, args []string) int {
 		return p.fail(prog, err)
 	}
 	for _, warning := range cfg.Warnings() {
-		fmt.Fprintf(p.stderr, "%s: warning: %s\n", prog, warning)
+		printf(p.stderr, "%s: warning: %s\n", prog, warning)
 	}
 	type entry struct {
 		Key    string `json:"key"`
@@ -361,13 +360,13 @@ func (p *program) config(_ context.Context, args []string) int {
 		if err != nil {
 			return p.fail(prog, err)
 		}
-		fmt.Fprintln(p.stdout, string(text))
+		printf(p.stdout, "%s\n", text)
 		return exitOK
 	}
-	fmt.Fprintln(p.stdout, "configuration file: "+orNone(absolute(cfg.File)))
+	printf(p.stdout, "configuration file: %s\n", orNone(absolute(cfg.File)))
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	for _, e := range entries {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", e.Key, printable(e.Value), e.Origin)
+		printf(w, "%s\t%s\t%s\n", e.Key, printable(e.Value), e.Origin)
 	}
 	return p.flush(prog, w)
 }

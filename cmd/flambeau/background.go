@@ -79,6 +79,7 @@ func (p *program) spawn(ctx context.Context, args []string) (int, error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(interrupts)
+	//nolint:gosec // the same program with the same arguments
 	child, err := os.StartProcess(exe, append([]string{exe, "torchserve"}, args...), &os.ProcAttr{
 		Env: append(p.environ, fmt.Sprintf("%s=%d", readyVariable, readyFD)), Files: []*os.File{null, os.Stdout, os.Stderr, tell},
 		Sys: &syscall.SysProcAttr{Setsid: true},

@@ -168,11 +168,11 @@ func managementAPI(t *testing.T) string {
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if text, ok := answers[r.URL.Path]; ok && r.Header.Get("Authorization") == "Bearer secret" {
-			fmt.Fprint(w, text)
+			printf(w, "%s", text)
 			return
 		}
 		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprint(w, `{"code": 404, "type": "ModelNotFoundException", "message": "Model not found: gone"}`)
+		printf(w, "%s", `{"code": 404, "type": "ModelNotFoundException", "message": "Model not found: gone"}`)
 	}))
 	t.Cleanup(srv.Close)
 	return srv.URL
@@ -313,14 +313,19 @@ func TestConsoleDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	terminal := &stuck{entered: make(chan struct{}, 1), release: make(chan struct{})}
 	c := newConsole(terminal)
-	fmt.Fprintln(c, "first")
+	printf(c, "first\n")
 	<-terminal.entered
 	for i := range consoleLines + 10 {
-		fmt.Fprintln(c, i)
+		printf(c, "%d\n", i)
 	}
 	close(terminal.release)
+	c.flush()
+	if got := terminal.String(); !strings.Contains(got, fmt.Sprintf("\n%d\n", consoleLines-1)) {
+		t.Errorf("flush returned after %.100q", got[max(0, len(got)-100):])
+	}
 	c.close()
-	fmt.Fprintln(c, "after the end") // is lost, and does no harm
+	c.flush()
+	printf(c, "after the end\n") // is lost, and does no harm
 	got := terminal.String()
 	if !strings.HasPrefix(got, "first\n... 10 lines were not written here") || !strings.HasSuffix(got, fmt.Sprintf("\n%d\n", consoleLines-1)) {
 		t.Errorf("got %.200q ... %.100q", got, got[len(got)-100:])
@@ -332,7 +337,7 @@ func TestConsoleOfDeadTerminal(t *testing.T) {
 	terminal := &stuck{entered: make(chan struct{}, 1), release: make(chan struct{})}
 	defer close(terminal.release)
 	c := newConsole(terminal)
-	fmt.Fprintln(c, "x")
+	printf(c, "x\n")
 	begun := time.Now()
 	c.close()
 	if took := time.Since(begun); took > 10*consoleFlush {
@@ -348,10 +353,10 @@ func TestTroubles(t *testing.T) {
 		"2026-01-02T03:04:05,678 [WARN ] main flambeau - a\n", "2026-01-02T03:04:05,678 [INFO ] main flambeau - b\n",
 		"2026-01-02T03:04:05,678 [ERROR] main flambeau - c\n", "2026-01-02T03:04:05,678 [WARN ] W-9000-m_1.0-stderr MODEL_LOG - d\n",
 	}
-	fmt.Fprint(w, lines[0])
+	printf(w, "%s", lines[0])
 	w.open()
 	for _, line := range lines {
-		fmt.Fprint(w, line)
+		printf(w, "%s", line)
 	}
 	if got := out.String(); got != lines[0]+lines[2] {
 		t.Errorf("got %q", got)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -11,23 +10,26 @@ import (
 
 const (
 	consoleLines = 4096        // that may wait for the terminal
-	consoleFlush = time.Second // that close waits for a terminal that takes nothing
+	consoleFlush = time.Second // that flush and close wait for a terminal that takes nothing
 )
 
 // console writes to the terminal from a goroutine of its own. A terminal that was stopped, or a pipe that nobody reads, must not stop the server:
 // lines that find no room are dropped, and counted.
 type console struct {
 	out     io.Writer
-	lines   chan []byte
+	lines   chan []byte          // closed by close
+	flushes chan<- chan struct{} // whoever sends here has his channel closed when all lines so far were written
 	dropped atomic.Int64
-	done    chan struct{}
-	mu      sync.RWMutex // guards closed against Writes that have begun
-	closed  bool
+	done    chan struct{} // closed when the goroutine has ended
+
+	mu     sync.RWMutex // guards closed, and lines against Writes that have begun
+	closed bool
 }
 
 func newConsole(out io.Writer) *console {
-	c := &console{out: out, lines: make(chan []byte, consoleLines), done: make(chan struct{})}
-	go c.run()
+	flushes := make(chan chan struct{})
+	c := &console{out: out, lines: make(chan []byte, consoleLines), flushes: flushes, done: make(chan struct{})}
+	go c.run(flushes)
 	return c
 }
 
@@ -46,17 +48,50 @@ func (c *console) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (c *console) run() {
+func (c *console) run(flushes <-chan chan struct{}) {
 	defer close(c.done)
-	for line := range c.lines {
-		if n := c.dropped.Swap(0); n > 0 {
-			_, _ = fmt.Fprintf(c.out, "... %d lines were not written here; the log files have them\n", n) // there is nobody to tell
+	for {
+		select {
+		case line, open := <-c.lines:
+			if !open {
+				return
+			}
+			c.write(line)
+		case written := <-flushes:
+			for range len(c.lines) {
+				c.write(<-c.lines) // empty once close was called meanwhile
+			}
+			close(written)
 		}
-		_, _ = c.out.Write(line) // the terminal may be gone
 	}
 }
 
-// close writes what waits, and returns at the latest after consoleFlush.
+func (c *console) write(line []byte) {
+	if n := c.dropped.Swap(0); n > 0 {
+		printf(c.out, "... %d lines were not written here; the log files have them\n", n)
+	}
+	_, _ = c.out.Write(line) // the terminal may be gone
+}
+
+// flush returns when all lines so far were written, and at the latest after consoleFlush.
+func (c *console) flush() {
+	timer := time.NewTimer(consoleFlush)
+	defer timer.Stop()
+	written := make(chan struct{})
+	select {
+	case c.flushes <- written:
+	case <-c.done:
+		return
+	case <-timer.C:
+		return
+	}
+	select {
+	case <-written:
+	case <-timer.C:
+	}
+}
+
+// close writes what waits, and returns at the latest after consoleFlush; the goroutine of a terminal that takes nothing ends with the process.
 func (c *console) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -66,7 +101,7 @@ func (c *console) close() {
 	defer timer.Stop()
 	select {
 	case <-c.done:
-	case <-timer.C: // the goroutine ends with the process
+	case <-timer.C:
 	}
 }
 

@@ -81,7 +81,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 			return c.run(ctx, args[2:])
 		}
 	}
-	fmt.Fprintf(p.stderr, "flambeau: there is no command %q; \"flambeau help\" lists them\n", args[1])
+	printf(p.stderr, "flambeau: there is no command %q; \"flambeau help\" lists them\n", args[1])
 	return exitUsage
 }
 
@@ -96,13 +96,13 @@ func (p *program) helpFor(ctx context.Context, args []string) int {
 }
 
 func (p *program) help(w io.Writer) {
-	fmt.Fprintf(w, "Flambeau %s, a model server that takes the place of TorchServe %s.\n\nusage: flambeau COMMAND [options]\n\n", version, torchServeVersion)
+	printf(w, "Flambeau %s, a model server that takes the place of TorchServe %s.\n\nusage: flambeau COMMAND [options]\n\n", version, torchServeVersion)
 	for _, c := range p.commands() {
 		if !c.hidden {
-			fmt.Fprintf(w, "  %-12s%s\n", c.name, c.about)
+			printf(w, "  %-12s%s\n", c.name, c.about)
 		}
 	}
-	fmt.Fprint(w, "\n\"flambeau COMMAND --help\" says more. Exit status: 0 done, 1 failed, 2 wrong command line, 3 no server answered.\n")
+	printf(w, "%s", "\n\"flambeau COMMAND --help\" says more. Exit status: 0 done, 1 failed, 2 wrong command line, 3 no server answered.\n")
 }
 
 // parse reads a subcommand's arguments. When it gives nil, the exit status is the answer.
@@ -112,10 +112,10 @@ func (p *program) parse(c *argparse.Command, args []string) (*argparse.Args, int
 		return parsed, exitOK
 	}
 	if errors.Is(err, argparse.ErrHelp) {
-		fmt.Fprint(p.stdout, c.Help())
+		printf(p.stdout, "%s", c.Help())
 		return nil, exitOK
 	}
-	fmt.Fprintf(p.stderr, "%s%s: error: %s\n", c.Usage(), c.Prog, err)
+	printf(p.stderr, "%s%s: error: %s\n", c.Usage(), c.Prog, err)
 	return nil, exitUsage
 }
 
@@ -123,7 +123,7 @@ func (p *program) printVersion(_ context.Context, args []string) int {
 	if parsed, status := p.parse(&argparse.Command{Prog: "flambeau version", About: "Show the version."}, args); parsed == nil {
 		return status
 	}
-	fmt.Fprintf(p.stdout, "flambeau %s (TorchServe %s)\n", version, torchServeVersion)
+	printf(p.stdout, "flambeau %s (TorchServe %s)\n", version, torchServeVersion)
 	return exitOK
 }
 
@@ -137,17 +137,20 @@ func (p *program) docs(_ context.Context, args []string) int {
 		return status
 	}
 	if parsed.Rest[0] != "configuration" {
-		fmt.Fprintf(p.stderr, "flambeau docs: there is no page %q\n", parsed.Rest[0])
+		printf(p.stderr, "flambeau docs: there is no page %q\n", parsed.Rest[0])
 		return exitUsage
 	}
-	fmt.Fprint(p.stdout, config.Markdown())
+	printf(p.stdout, "%s", config.Markdown())
 	return exitOK
 }
+
+// printf writes to a terminal or a pipe. Where that is gone there is nobody to tell.
+func printf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
 // fail tells why a command does not work, one line for each reason.
 func (p *program) fail(prog string, err error) int {
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(p.stderr, "%s: error: %s\n", prog, strings.TrimRight(line, "\n"))
+		printf(p.stderr, "%s: error: %s\n", prog, strings.TrimRight(line, "\n"))
 	}
 	return exitFailed
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/pidfile"
 )
 
@@ -34,10 +36,10 @@ func (b *built) path(t *testing.T) string {
 		t.Skip("builds and runs the real binary")
 	}
 	b.once.Do(func() {
-		if b.dir, b.err = os.MkdirTemp("", "flambeau-bin-"); b.err != nil {
+		if b.dir, b.err = os.MkdirTemp("", "flambeau-bin-"); b.err != nil { //nolint:usetesting // outlives the test that comes first
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", filepath.Join(b.dir, "flambeau"), ".") //nolint:noctx // outlives the test that comes first
+		cmd := exec.Command("go", "build", "-o", filepath.Join(b.dir, "flambeau"), ".") //nolint:noctx,gosec // outlives the test that comes first
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			b.err = fmt.Errorf("go build: %w\n%s", err, out)
@@ -52,11 +54,12 @@ func (b *built) path(t *testing.T) string {
 var binary built //nolint:gochecknoglobals // TestMain and the tests share it
 
 func TestMain(m *testing.M) {
-	status := m.Run()
-	if binary.dir != "" {
-		_ = os.RemoveAll(binary.dir) // in the temp folder: left behind at worst
-	}
-	os.Exit(status)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		if binary.dir != "" {
+			_ = os.RemoveAll(binary.dir) // in the temp folder: left behind at worst
+		}
+		os.Exit(status)
+	}))
 }
 
 // box is where one test's servers live.
@@ -139,7 +142,7 @@ func (b *box) run(t *testing.T, args ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, b.exe, args...)
+	cmd := exec.CommandContext(ctx, b.exe, args...) //nolint:gosec // the binary under test
 	cmd.Dir, cmd.Env = b.dir, b.env
 	out, err := os.CreateTemp(b.dir, "out")
 	if err != nil {
@@ -285,7 +288,7 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
-// TestForeground: both signals stop it, with the exit status 0, and a terminal that is gone does not.
+// TestForeground: each of the signals stops it, with the exit status 0, and a terminal that is gone does not.
 func TestForeground(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, "disable_token_authorization=true")
@@ -293,9 +296,12 @@ func TestForeground(t *testing.T) {
 		args   []string
 		signal os.Signal
 	}{
-		{[]string{"torchserve", "--foreground"}, syscall.SIGTERM}, {[]string{"torchserve", "--foreground"}, syscall.SIGINT}, {[]string{"serve"}, syscall.SIGTERM},
+		{[]string{"torchserve", "--foreground"}, syscall.SIGTERM},
+		{[]string{"torchserve", "--foreground"}, syscall.SIGINT},
+		{[]string{"serve"}, syscall.SIGTERM},
+		{[]string{"serve", "--verbose"}, syscall.SIGHUP},
 	} {
-		cmd := exec.CommandContext(t.Context(), b.exe, tt.args...)
+		cmd := exec.CommandContext(t.Context(), b.exe, tt.args...) //nolint:gosec // the binary under test
 		cmd.Dir, cmd.Env = b.dir, b.env
 		out, err := cmd.StdoutPipe()
 		if err != nil {

@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
 
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
 
@@ -21,6 +25,7 @@ type screen struct {
 	logDir  string
 	version string
 	begun   time.Time
+	settled func() // called when the table is complete
 
 	mu      sync.Mutex // guards what follows
 	refused map[string]error
@@ -31,9 +36,9 @@ type screen struct {
 	done    chan struct{}   // closed when the table's goroutine has ended
 }
 
-func newScreen(s *server, out io.Writer, logDir, version string) *screen {
+func newScreen(s *server, out io.Writer, logDir, version string, settled func()) *screen {
 	return &screen{
-		s: s, out: out, logDir: logDir, version: version, begun: time.Now(), refused: map[string]error{}, written: map[string]bool{},
+		s: s, out: out, logDir: logDir, version: version, begun: time.Now(), settled: settled, refused: map[string]error{}, written: map[string]bool{},
 		changed: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
@@ -42,20 +47,20 @@ var _ progress = (*screen)(nil)
 
 // Listening writes the head.
 func (p *screen) Listening(listeners []listener) {
-	fmt.Fprintf(p.out, "Flambeau %s\n\n", p.version)
+	printf(p.out, "Flambeau %s\n\n", p.version)
 	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	for _, l := range listeners {
-		fmt.Fprintf(w, "  %s\t%s\n", l.name, l.address)
+		printf(w, "  %s\t%s\n", l.name, l.address)
 	}
-	fmt.Fprintf(w, "  model store\t%s\n", orNone(absolute(p.s.cfg.ModelStore)))
-	fmt.Fprintf(w, "  configuration\t%s\n", orNone(absolute(p.s.cfg.File)))
-	fmt.Fprintf(w, "  logs\t%s\n", absolute(p.logDir))
-	fmt.Fprintf(w, "  authorization\t%s\n", p.authorization())
+	printf(w, "  model store\t%s\n", orNone(absolute(p.s.cfg.ModelStore)))
+	printf(w, "  configuration\t%s\n", orNone(absolute(p.s.cfg.File)))
+	printf(w, "  logs\t%s\n", absolute(p.logDir))
+	printf(w, "  authorization\t%s\n", p.authorization())
 	_ = w.Flush() // to a terminal or a file: there is nobody to tell
 	for _, warning := range p.s.cfg.Warnings() {
-		fmt.Fprintln(p.out, "  warning: "+warning)
+		printf(p.out, "  warning: %s\n", warning)
 	}
-	fmt.Fprintln(p.out)
+	printf(p.out, "\n")
 }
 
 func (p *screen) authorization() string {
@@ -106,11 +111,11 @@ func (p *screen) Started(ctx context.Context) {
 	p.started = true
 	models, _ := startedState(p.s.core.models)
 	if len(models)+len(p.refused) > 0 {
-		fmt.Fprintf(p.out, columns, "MODEL", "VERSION", "STATE", "WORKERS", "")
+		printf(p.out, columns, "MODEL", "VERSION", "STATE", "WORKERS", "")
 	}
 	p.mu.Lock()
-	for url, err := range p.refused {
-		fmt.Fprintf(p.out, columns, url, "-", "refused", "-", err)
+	for _, url := range slices.Sorted(maps.Keys(p.refused)) {
+		printf(p.out, columns, url, "-", "refused", "-", refusalText(p.refused[url]))
 	}
 	p.mu.Unlock()
 	go func() {
@@ -132,11 +137,12 @@ func (p *screen) table(ctx context.Context, columns string) {
 		for _, d := range models {
 			if d.State != "deploying" && !p.written[refText(d.Ref)] {
 				p.written[refText(d.Ref)] = true
-				fmt.Fprintf(p.out, columns, d.Ref.Name, d.Ref.Version, d.State, workersText(d), p.remark(d))
+				printf(p.out, columns, d.Ref.Name, d.Ref.Version, d.State, workersText(d), p.remark(d))
 			}
 		}
 		if !pending {
-			fmt.Fprintf(p.out, "\nready after %s; stop with Ctrl-C\n", p.since())
+			printf(p.out, "\n%s after %s; stop with Ctrl-C\n", summary(models), p.since())
+			p.settled()
 			return
 		}
 		select {
@@ -147,6 +153,20 @@ func (p *screen) table(ctx context.Context, columns string) {
 	}
 }
 
+// summary sums the table up.
+func summary(models []rollout.Description) string {
+	serving := 0
+	for _, d := range models {
+		if d.State == "serving" {
+			serving++
+		}
+	}
+	if serving == len(models) {
+		return "ready"
+	}
+	return fmt.Sprintf("%d of %d model versions serve", serving, len(models))
+}
+
 func (p *screen) since() string { return time.Since(p.begun).Round(100 * time.Millisecond).String() }
 
 func (p *screen) remark(d rollout.Description) string {
@@ -154,6 +174,15 @@ func (p *screen) remark(d rollout.Description) string {
 		return "after " + p.since()
 	}
 	return strings.SplitN(d.Reason, "\n", 2)[0]
+}
+
+// refusalText is why a model could not be registered and what can be done about it, on one line.
+func refusalText(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if f, ok := errors.AsType[*fault.Error](err); ok && f.Hint != "" {
+		text += " (" + f.Hint + ")"
+	}
+	return text
 }
 
 func workersText(d rollout.Description) string {
@@ -189,4 +218,4 @@ func (announcement) Changed()                         {}
 func (announcement) Ended() {}
 
 // Started writes what scripts wait for.
-func (a announcement) Started(context.Context) { fmt.Fprintln(a.out, "Model server started.") }
+func (a announcement) Started(context.Context) { printf(a.out, "Model server started.\n") }

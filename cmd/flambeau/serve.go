@@ -71,7 +71,7 @@ func (p *program) serve(ctx context.Context, args []string) int {
 		console = terminal
 	}
 	return p.runLogged(ctx, prog, cfg, console, func(s *server) progress {
-		return tellStarted{newScreen(s, terminal, cfg.Env.LogDir, version), out.open}
+		return newScreen(s, terminal, cfg.Env.LogDir, version, out.open)
 	})
 }
 
@@ -88,12 +88,12 @@ func checkStores(cfg *config.Config) error {
 }
 
 func isDir(path string) bool {
-	info, err := os.Stat(path)
+	info, err := os.Stat(path) //nolint:gosec // whoever started the command named it
 	return err == nil && info.IsDir()
 }
 
 func isFile(path string) bool {
-	info, err := os.Stat(path)
+	info, err := os.Stat(path) //nolint:gosec // whoever started the command named it
 	return err == nil && info.Mode().IsRegular()
 }
 
@@ -109,7 +109,7 @@ func (p *program) runLogged(ctx context.Context, prog string, cfg *config.Config
 	err = runServer(ctx, cfg, logs, show)
 	if err = errors.Join(err, logs.Close()); err != nil {
 		p.fail(prog, err)
-		fmt.Fprintf(p.stderr, "%s: the log is in %s\n", prog, filepath.Join(absolute(cfg.Env.LogDir), logfiles.ServerFile))
+		printf(p.stderr, "%s: the log is in %s\n", prog, filepath.Join(absolute(cfg.Env.LogDir), logfiles.ServerFile))
 		return exitFailed
 	}
 	return exitOK

@@ -42,7 +42,7 @@ func runServer(ctx context.Context, cfg *config.Config, logs *logfiles.Logs, sho
 	for _, w := range cfg.Warnings() {
 		log.Warn(w) //nolint:sloglint // the configuration's own words
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := signal.NotifyContext(ctx, stopSignals()...)
 	defer stop()
 	s := &server{cfg: cfg}
 	s.progress = show(s)
@@ -68,6 +68,15 @@ func runServer(ctx context.Context, cfg *config.Config, logs *logfiles.Logs, sho
 	}
 }
 
+// stopSignals are the signals that ask the server to stop. That of a terminal which closes is one, unless nohup has switched it off.
+func stopSignals() []os.Signal {
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
+}
+
 // start wires everything and opens the listeners; what it has made when it fails is shutdown's to take down.
 func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 	cfg, log := s.cfg, logs.Server()
@@ -75,7 +84,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 	if s.measures, err = newMeasures(context.WithoutCancel(ctx), cfg, logs, s.progress.Changed); err != nil {
 		return err
 	}
-	if s.core, err = newCore(cfg, logs, s.measures); err != nil {
+	if s.core, err = newCore(cfg, logs, s.measures); err != nil { //nolint:contextcheck // taking down what was made has a time of its own
 		return err
 	}
 	s.measures.core = s.core
@@ -84,7 +93,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 			return fmt.Errorf("the key file: %w; start the server in a folder that can be written, or use --disable-token-auth", err)
 		}
 	}
-	api, err := httpapi.New(s.apiOptions(logs))
+	api, err := httpapi.New(s.apiOptions(logs)) //nolint:contextcheck // its handlers have their requests' contexts
 	if err != nil {
 		return fmt.Errorf("the HTTP API: %w", err)
 	}

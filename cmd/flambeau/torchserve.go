@@ -47,6 +47,7 @@ func (p *program) torchserve(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	path := filepath.Join(config.PIDDir(p.environ), pidfile.Name)
+	awaitLastThread(ctx, path)
 	removed, err := pidfile.RemoveOrphan(path)
 	if removed {
 		p.say("Removing orphan pid file.")
@@ -68,8 +69,27 @@ func (p *program) torchserve(ctx context.Context, args []string) int {
 	return p.start(ctx, parsed, args, path)
 }
 
+// awaitLastThread waits for a server that was killed in this moment: its process is gone already, and its file still locked.
+func awaitLastThread(ctx context.Context, path string) {
+	ctx, cancel := context.WithTimeout(ctx, lastThreadLimit)
+	defer cancel()
+	tick := time.NewTicker(stopPoll)
+	defer tick.Stop()
+	for {
+		state, pid, err := pidfile.Look(path)
+		if err != nil || state != pidfile.Running || pid == 0 || !hasEnded(pid) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // say prints a line of TorchServe's.
-func (p *program) say(line string) { fmt.Fprintln(p.stdout, line) }
+func (p *program) say(line string) { printf(p.stdout, "%s\n", line) }
 
 // start starts the server, in the foreground or not.
 func (p *program) start(ctx context.Context, parsed *argparse.Args, args []string, pidPath string) int {
@@ -82,8 +102,7 @@ func (p *program) start(ctx context.Context, parsed *argparse.Args, args []strin
 		return p.startInBackground(ctx, args)
 	}
 	held, err := pidfile.Take(pidPath)
-	var running *pidfile.RunningError
-	if errors.As(err, &running) {
+	if _, running := errors.AsType[*pidfile.RunningError](err); running {
 		p.say("TorchServe is already running, please use torchserve --stop to stop TorchServe.")
 		return exitFailed
 	}
@@ -92,7 +111,10 @@ func (p *program) start(ctx context.Context, parsed *argparse.Args, args []strin
 	}
 	terminal := newConsole(p.stdout)
 	status = p.runLogged(ctx, "torchserve", cfg, terminal, func(*server) progress {
-		return tellStarted{announcement{terminal}, ready.tell}
+		return tellStarted{announcement{terminal}, func() {
+			terminal.flush() // whoever started this in the background is to see it before the command ends
+			ready.tell()
+		}}
 	})
 	terminal.close()
 	if err := held.Release(); err != nil {
@@ -105,9 +127,9 @@ func (p *program) start(ctx context.Context, parsed *argparse.Args, args []strin
 func (p *program) startSettings(parsed *argparse.Args) (*config.Config, int) {
 	if file := parsed.Get("--log-config"); file != "" {
 		if !isFile(file) {
-			return p.missing("--log-config file not found: " + real(file))
+			return p.missing("--log-config file not found: " + realPath(file))
 		}
-		fmt.Fprintf(p.stderr, "torchserve: warning: --log-config has no effect: %s is for log4j\n", file)
+		printf(p.stderr, "torchserve: warning: --log-config has no effect: %s is for log4j\n", file)
 	}
 	if temp := p.getenv("TEMP"); temp != "" && !isDir(temp) {
 		return p.missing("Invalid temp directory: " + temp + ", please check TEMP environment variable.")
@@ -130,7 +152,7 @@ func (p *program) startSettings(parsed *argparse.Args) (*config.Config, int) {
 	case workflows != "" && !isDir(workflows):
 		return p.missing("--workflow-store directory not found: " + workflows)
 	case cpp != "" && !isFile(cpp):
-		return p.missing("--cpp-log-config file not found: " + real(cpp))
+		return p.missing("--cpp-log-config file not found: " + realPath(cpp))
 	}
 	return cfg, exitOK
 }
@@ -140,8 +162,8 @@ func (p *program) missing(line string) (*config.Config, int) {
 	return nil, exitFailed
 }
 
-// real is the path as Python's os.path.realpath has it.
-func real(path string) string {
+// realPath is the path as Python's os.path.realpath has it.
+func realPath(path string) string {
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		path = r
 	}
@@ -149,8 +171,9 @@ func real(path string) string {
 }
 
 const (
-	stopLimit = 60 * time.Second // for --stop: TorchServe's, of --stop --foreground
-	stopPoll  = 20 * time.Millisecond
+	stopLimit       = 60 * time.Second // for --stop: TorchServe's, of --stop --foreground
+	stopPoll        = 20 * time.Millisecond
+	lastThreadLimit = 2 * time.Second
 )
 
 // stop ends the server and waits until it is gone.
@@ -161,7 +184,7 @@ func (p *program) stop(ctx context.Context, path string, running bool, pid int, 
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); errors.Is(err, syscall.ESRCH) {
 		// The file is locked by a server that this process identifier does not lead to: one in another container, say.
-		fmt.Fprintf(p.stderr, "torchserve: error: a server holds %s, but there is no process %d here to be stopped\n", path, pid)
+		printf(p.stderr, "torchserve: error: a server holds %s, but there is no process %d here to be stopped\n", path, pid)
 		return exitFailed
 	} else if err != nil {
 		return p.fail("torchserve", fmt.Errorf("process %d cannot be stopped: %w", pid, err))

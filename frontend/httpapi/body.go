@@ -149,18 +149,23 @@ func (a *API) tooLarge() error {
 	return fault.Newf(fault.TooLarge, "The request is larger than %d bytes.", a.opts.MaxRequestSize)
 }
 
-// sendTooLarge answers as TorchServe's HTTP layer does: with a status and nothing else. A body of known length is read to its end
-// and the connection goes on, one in chunks ends it.
+// sendTooLarge answers as TorchServe's HTTP layer does: with a status and nothing else. A body in chunks ends the connection. One of
+// known length is answered at once, so that its client can stop sending, then read to its end, and the connection goes on.
 func (a *API) sendTooLarge(q *request) {
 	h := q.w.Header()
 	noDefaults(h)
 	h["Content-Length"] = a.fixed.zero
-	if q.head.Length == wire.Chunked || !q.bodyDone {
+	q.status = statusTooLarge
+	control := http.NewResponseController(q.w)
+	goesOn := q.head.Length != wire.Chunked && q.http.Header.Get("Expect") == "" && control.EnableFullDuplex() == nil
+	if !goesOn {
 		h["Connection"] = a.fixed.closing
 	}
-	q.status = statusTooLarge
 	q.w.WriteHeader(q.status)
 	writeHeaderNow(q.w)
+	if goesOn && control.Flush() == nil {
+		a.dropBody(q)
+	}
 }
 
 // writeHeaderNow sends the head of an answer without a body, which gin would keep back.

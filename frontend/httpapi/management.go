@@ -88,8 +88,8 @@ func (a *API) oneModel(q *request, ref infer.ModelRef, params []pair) (answer, e
 func (a *API) defaultVersion(q *request, ref infer.ModelRef) (answer, error) {
 	switch q.head.Method {
 	case http.MethodPut:
-		if err := a.opts.Models.SetDefault(ref); err != nil {
-			return answer{}, err //nolint:wrapcheck // the model store's words are the client's
+		if err := a.setDefault(ref); err != nil {
+			return answer{}, err
 		}
 		return statusAnswer(`Default version successfully updated for model "` + ref.Name + `" to "` + ref.Version + `"`), nil
 	case http.MethodGet:
@@ -98,6 +98,16 @@ func (a *API) defaultVersion(q *request, ref infer.ModelRef) (answer, error) {
 		return a.describeAdmin(infer.ModelRef{Name: ref.Name})
 	}
 	return answer{}, methodNotAllowed()
+}
+
+func (a *API) setDefault(ref infer.ModelRef) error {
+	if ref.Version != "" {
+		return a.opts.Models.SetDefault(ref) //nolint:wrapcheck // the model store's words are the client's
+	}
+	if _, err := a.opts.Models.Describe(infer.ModelRef{Name: ref.Name}); err != nil {
+		return err //nolint:wrapcheck // the model store's words are the client's
+	}
+	return fault.Newf(fault.VersionNotFound, "Model version %s does not exist for model %s", ref.Version, ref.Name)
 }
 
 // describeAdmin describes the management routes of a model that exists.

@@ -126,11 +126,11 @@ func (a *API) recoverFrom(q *request) {
 
 // fail answers with an error, and logs what the client does not see.
 func (a *API) fail(q *request, err error) {
-	a.dropBody(q)
 	if fault.Is(err, fault.TooLarge) {
 		a.sendTooLarge(q)
 		return
 	}
+	a.dropBody(q)
 	p := problemOf(err)
 	a.logFailure(q.http.Context(), q, p)
 	a.sendProblem(q, p)

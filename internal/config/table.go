@@ -251,7 +251,8 @@ func metricOptions() []Option {
 		boolean("model_metrics_auto_detect", false, "Whether metrics of handlers that the file does not list are kept.",
 			func(c *Config) *bool { return &c.MetricsAutoDetect }),
 		negated("disable_system_metrics", false, "Whether metrics of the machine are left out.", func(c *Config) *bool { return &c.SystemMetrics }),
-		text("system_metrics_cmd", "", "Command that collects metrics of the machine.", func(c *Config) *string { return &c.SystemMetricsCmd }).fileOnly(),
+		text("system_metrics_cmd", "", "Command that collects metrics of the machine, which the server does itself here.",
+			func(c *Config) *string { return &c.SystemMetricsCmd }).fileOnly().effect(Pending),
 		seconds("metric_time_interval", 60, atLeast(1), "How often metrics of the machine are collected.",
 			func(c *Config) *time.Duration { return &c.MetricsInterval }).fileOnly(),
 	}

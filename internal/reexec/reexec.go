@@ -67,7 +67,8 @@ func Env(mode Mode) string { return envMode + "=" + string(mode) }
 
 // Spec starts this binary in a mode. Set its Output as needed.
 func Spec(mode Mode, args ...string) backend.ProcessSpec {
-	return backend.ProcessSpec{Path: os.Args[0], Args: args, Env: append(os.Environ(), Env(mode))}
+	// A binary with the race detector would otherwise take a second to exit.
+	return backend.ProcessSpec{Path: os.Args[0], Args: args, Env: append(os.Environ(), Env(mode), "GORACE=atexit_sleep_ms=0")}
 }
 
 func run(mode Mode) {

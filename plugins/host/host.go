@@ -139,6 +139,7 @@ func (l *Launcher) Launch(ctx context.Context, spec backend.ProcessSpec) (backen
 	// go-plugin's calls know no context: the end of the process ends them.
 	unwatch := context.AfterFunc(ctx, func() { p.kill(context.Cause(ctx)) })
 	conn, err := connect(ctx, client)
+	awaitDeadline(ctx, err)
 	if !unwatch() && err == nil {
 		err = context.Cause(ctx)
 	}

@@ -176,6 +176,7 @@ func (i *instance) Predict(ctx context.Context, items []infer.Item) ([]infer.Res
 
 // callError gives a process that dies the time to be found dead before it says why a call has failed.
 func (i *instance) callError(ctx context.Context, err error) error {
+	awaitDeadline(ctx, err)
 	if ctx.Err() != nil {
 		return callError(ctx, err, i.gone())
 	}
@@ -189,6 +190,13 @@ func (i *instance) callError(ctx context.Context, err error) error {
 	default:
 	}
 	return callError(ctx, err, i.gone())
+}
+
+// awaitDeadline closes the gap between a deadline that the other side has seen already and its own end of ctx.
+func awaitDeadline(ctx context.Context, err error) {
+	if _, ok := ctx.Deadline(); ok && status.Code(err) == codes.DeadlineExceeded {
+		<-ctx.Done()
+	}
 }
 
 // broken is called when the connection or the stream is: nothing can be asked of the process any more. It ends by Stop, if

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +28,6 @@ type hostJob struct {
 	Args, Env []string
 	Stuck     bool     // it will not get through its start
 	Load      bool     // or only start
-	Freeze    bool     // stop the worker with SIGSTOP
 	Batches   []string // the last one is not waited for
 }
 
@@ -75,14 +72,6 @@ func runHost() {
 			continue
 		}
 		go func() { _, _ = inst.Predict(ctx, []infer.Item{item(body)}) }()
-	}
-	if job.Freeze {
-		if err := syscall.Kill(inst.PID(), syscall.SIGSTOP); err != nil {
-			fail(err)
-		}
-		for state(inst.PID()) != "T" {
-			runtime.Gosched()
-		}
 	}
 	fmt.Println("ready")
 	select {}
@@ -163,13 +152,6 @@ func TestNothingOutlivesAKilledHost(t *testing.T) {
 	t.Run("before the lifeline is read", func(t *testing.T) {
 		t.Parallel()
 		killHost(t, hostJob{Path: "/bin/sh", Args: []string{"-c", "echo child $$ >&2; exec sleep 1000"}, Stuck: true}, 1)
-	})
-	t.Run("stopped", func(t *testing.T) {
-		t.Parallel()
-		job := spec(reexec.Echo)
-		job.Load = false
-		job.Freeze = true
-		killHost(t, job, 1)
 	})
 	t.Run("with a child", func(t *testing.T) {
 		t.Parallel()

@@ -75,12 +75,16 @@ func TestPython(t *testing.T) {
 	})
 	t.Run("stop ends a loop in C", func(t *testing.T) {
 		t.Parallel()
+		out := newLines()
+		spec := spec
+		spec.Output = out.add
 		inst := ready(t, newLauncher(t, func(o *host.Options) { o.Limits.Stop = shortLimit }), spec)
 		result := make(chan error, 1)
 		go func() {
 			_, err := predictOne(t, inst, "loop")
 			result <- err
 		}()
+		out.wait(t, "looping")
 		if err := inst.Stop(t.Context()); err == nil || alive(inst.PID()) {
 			t.Errorf("%v", err)
 		}

@@ -2,7 +2,8 @@
 // it imports the server's packages.
 //
 // The tests need a Python environment with the wheel installed; FLAMBEAU_TEST_PYTHON names its interpreter, and `make test`
-// makes one. Without it they are skipped, and with FLAMBEAU_TEST_REQUIRED they fail instead.
+// makes one. Without it they are skipped, and with FLAMBEAU_TEST_REQUIRED they fail instead. FLAMBEAU_TEST_BINARY names another
+// build of the server to be started in place of the installed one, such as one with the race detector.
 package e2e
 
 import (
@@ -39,6 +40,7 @@ const (
 type Env struct {
 	Python string // its interpreter
 	Bin    string // its folder of commands
+	Home   string // its folder of packages
 }
 
 // Installed gives the environment to test, or skips the test.
@@ -53,9 +55,11 @@ func Installed(t *testing.T) Env {
 		t.Skip(what)
 	}
 	env := Env{Python: python, Bin: filepath.Dir(python)}
-	if _, err := os.Stat(filepath.Join(env.Bin, "torchserve")); err != nil {
-		t.Fatalf("the wheel is not installed beside %s: %v", python, err)
+	packages, err := filepath.Glob(filepath.Join(env.Bin, "../lib/python3*/site-packages/flambeau"))
+	if err != nil || len(packages) != 1 {
+		t.Fatalf("the wheel is not installed in the environment of %s: found %q", python, packages)
 	}
+	env.Home = filepath.Dir(packages[0])
 	return env
 }
 
@@ -107,6 +111,20 @@ func (b *Box) Command(ctx context.Context, name string, args ...string) *exec.Cm
 	cmd.Env = append(cleanEnviron(), "PATH="+b.Bin+":"+os.Getenv("PATH"), "TMPDIR="+b.Tmp, marker+b.mark,
 		"TORCHINDUCTOR_CACHE_DIR="+filepath.Join(b.Dir, "torchinductor")) // torch leaves a folder in TMPDIR otherwise
 	cmd.WaitDelay = time.Second // a child that keeps the pipe open is found by its mark, not waited for
+	return cmd
+}
+
+// server prepares the installed server's command, or the same of FLAMBEAU_TEST_BINARY.
+func (b *Box) server(ctx context.Context, args []string) *exec.Cmd {
+	binary := os.Getenv("FLAMBEAU_TEST_BINARY")
+	if binary == "" {
+		return b.Command(ctx, args[0], args[1:]...)
+	}
+	if args[0] == "flambeau" {
+		args = args[1:] // its other name, torchserve, is a command of the binary
+	}
+	cmd := b.Command(ctx, binary, args...)
+	cmd.Env = append(cmd.Env, "FLAMBEAU_PYTHON="+b.Python, "FLAMBEAU_HOME="+b.Home)
 	return cmd
 }
 
@@ -260,9 +278,9 @@ func (b *Box) Start(t *testing.T, options Options) *Server {
 	if len(command) == 0 {
 		command = []string{"torchserve", "--start", "--foreground", "--ncs"}
 	}
-	args := slices.Concat(command[1:], []string{"--ts-config", config}, options.Args)
+	args := slices.Concat(command, []string{"--ts-config", config}, options.Args)
 	// The server's life is longer than any context of a call: Stop ends it, or the test's end.
-	s.cmd = b.Command(context.WithoutCancel(t.Context()), command[0], args...)
+	s.cmd = b.server(context.WithoutCancel(t.Context()), args)
 	s.cmd.Env = append(s.cmd.Env, options.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	if err := s.cmd.Start(); err != nil {
@@ -367,6 +385,9 @@ func (s *Server) Stop(t *testing.T) {
 		}
 		if s.err != nil {
 			t.Errorf("after SIGTERM the server ended with: %v", s.err)
+		}
+		if strings.Contains(s.Output(), "WARNING: DATA RACE") {
+			t.Error("the server has a data race")
 		}
 		s.box.RequireNothingLeft(t)
 	}

@@ -53,6 +53,7 @@ type Conn struct {
 	left     int64 // bytes of the body or chunk still to come
 	overhead int   // bytes of the chunked body that are not data
 	ticking  bool  // limit is set
+	last     bool  // the latest head was the client's last one
 	out      []byte
 	space    [spaceSize]byte // what out is made of
 	seq      uint64
@@ -117,12 +118,19 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // readHead looks for a whole head in the buffered input and takes it off. The time for a head counts only when net/http asks
 // for one, not when it listens (with a buffer of one byte) for the client to go away while a handler runs.
+//
+// TorchServe keeps connections open whatever the client asks for. So does this, but not for long when the client has said that it
+// is done: it may be waiting for the end of the connection.
 func (c *Conn) readHead(wanted bool) error {
 	buffered := c.in[c.r:]
 	end, problem := c.scan.find(buffered, c.owner.limits)
 	if end == 0 && problem == "" {
-		if wanted && len(buffered) > 0 && !c.ticking {
+		switch {
+		case !wanted || c.ticking:
+		case len(buffered) > 0:
 			c.startClock(c.owner.limits.Head)
+		case c.last:
+			c.startClock(farewell)
 		}
 		return errMore
 	}
@@ -140,6 +148,7 @@ func (c *Conn) readHead(wanted bool) error {
 func (c *Conn) handOn(h *Head) error {
 	c.seq++
 	h.seq = c.seq
+	c.last = h.last
 	c.mu.Lock()
 	if len(c.heads) >= mostHeads {
 		c.mu.Unlock()

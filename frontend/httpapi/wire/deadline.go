@@ -21,6 +21,17 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
+// Write sends p. A client that does not take it in time loses the connection, so that nobody holds an answer's memory by not
+// reading it.
+func (c *Conn) Write(p []byte) (int, error) {
+	if pause := c.owner.limits.Pause; pause > 0 {
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(pause + time.Duration(len(p)/slowest)*time.Second)); err != nil {
+			return 0, err //nolint:wrapcheck // it stands for the connection itself
+		}
+	}
+	return c.Conn.Write(p) //nolint:wrapcheck // it stands for the connection itself
+}
+
 // CloseWrite closes our half of the connection, if its kind has halves.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {

@@ -25,6 +25,7 @@ type Head struct {
 
 	seq     uint64
 	expects bool // the client waits for a 100 before it sends the body
+	last    bool // the client says that it will send no more requests on this connection
 }
 
 // Chunked is the length of a body that is sent in chunks.
@@ -146,6 +147,7 @@ func (h *Head) field(line string) bool {
 // framing finds the body's length and takes the Expect field out. It gives what is wrong, "" if nothing.
 func (h *Head) framing() string {
 	lengths, encodings, expect := 0, 0, -1
+	h.last = h.Version < "HTTP/1.1"
 	for i := range h.Fields {
 		f := &h.Fields[i]
 		switch {
@@ -163,6 +165,8 @@ func (h *Head) framing() string {
 			}
 		case strings.EqualFold(f.Name, "Expect") && expect < 0:
 			expect = i
+		case strings.EqualFold(f.Name, "Connection"):
+			h.last = strings.EqualFold(f.Value, "close") || h.last && !strings.EqualFold(f.Value, "keep-alive")
 		}
 	}
 	if lengths+encodings > 1 || encodings > 0 && h.Version < "HTTP/1.1" {

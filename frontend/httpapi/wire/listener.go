@@ -12,13 +12,15 @@ type Limits struct {
 	Line   int           // bytes of the request line; 0 means TorchServe's 4096
 	Fields int           // bytes of the header fields; 0 means TorchServe's 8192
 	Head   time.Duration // from a head's first byte to its last; 0 for no limit
-	Pause  time.Duration // between two parts of a body; 0 for no limit
+	Pause  time.Duration // between two parts of a body, and of writing; 0 for no limit
 }
 
 const (
 	pageSize     = 4096
 	lingerFor    = 500 * time.Millisecond
 	lingerAtMost = 256 << 10
+	farewell     = 5 * time.Second // a connection's rest after its client's last request
+	slowest      = 16 << 10        // bytes that a client must take in a second, on top of the pause
 )
 
 type page [pageSize]byte

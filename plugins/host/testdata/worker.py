@@ -71,6 +71,7 @@ def square(x):
 
 def handle(data):
     if data == b"loop":  # holds the GIL for ever, in C
+        print("looping", flush=True)
         sum(iter(int, 1))
     if data == b"child":
         child = subprocess.Popen(["sleep", "1000"])

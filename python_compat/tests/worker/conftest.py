@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from workerkit import Session  # noqa: E402
+from workerkit import Session
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,7 +38,7 @@ def restored() -> Iterator[None]:
     sys.path[:] = path
     for name in [name for name in sys.modules if name not in modules]:
         # The packages of the distribution, and what they import, may stay; a model's own modules may not.
-        if not name.split(".")[0] in ("flambeau", "ts", "numpy", "torch", "torchvision", "PIL", "captum", "yaml"):
+        if name.split(".")[0] not in ("flambeau", "ts", "numpy", "torch", "torchvision", "PIL", "captum", "yaml"):
             file = getattr(sys.modules[name], "__file__", None) or ""
             if "pytest-of-" in file:
                 del sys.modules[name]

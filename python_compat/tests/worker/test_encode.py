@@ -44,7 +44,10 @@ class Colour(str, enum.Enum):
         ("", b""),
         (b"\x00\xff", b"\x00\xff"),
         (bytearray(b"ba"), b"ba"),
-        ({"b": 1, "a": [1, 2.5, None, True], "u": "é"}, b'{\n  "b": 1,\n  "a": [\n    1,\n    2.5,\n    null,\n    true\n  ],\n  "u": "\\u00e9"\n}'),
+        (
+            {"b": 1, "a": [1, 2.5, None, True], "u": "é"},
+            b'{\n  "b": 1,\n  "a": [\n    1,\n    2.5,\n    null,\n    true\n  ],\n  "u": "\\u00e9"\n}',
+        ),
         ([1, "two"], b'[\n  1,\n  "two"\n]'),
         ((1, 2), b"[\n  1,\n  2\n]"),
         (7, b"7"),
@@ -64,7 +67,11 @@ def test_body(value: Any, wanted: bytes) -> None:
     assert (answer.status, list(answer.headers)) == (0, [])
 
 
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)
+    )
+)
 def test_json_is_what_the_json_module_makes(value: Any) -> None:
     if not isinstance(value, str):
         assert results([value])[0].body == json.dumps(value, indent=2).encode()
@@ -88,7 +95,10 @@ def test_a_value_of_which_torchserves_worker_dies(value: Any, why: str) -> None:
         results([value])
 
 
-@pytest.mark.parametrize(("returned", "kind"), [({"a": 1}, "dict"), (("x",), "tuple"), ("abc", "str"), (None, "NoneType"), (iter([1]), "list_iterator")])
+@pytest.mark.parametrize(
+    ("returned", "kind"),
+    [({"a": 1}, "dict"), (("x",), "tuple"), ("abc", "str"), (None, "NoneType"), (iter([1]), "list_iterator")],
+)
 def test_what_is_no_list_fails_every_request(returned: Any, kind: str) -> None:
     failures = results(returned, size=3)
     assert [(f.reason, f.status, f.message) for f in failures] == [("invalid_output", 503, "Invalid model predict output")] * 3
@@ -106,7 +116,9 @@ def test_a_subclass_of_list_is_a_list() -> None:
 @pytest.mark.parametrize("returned", [[], ["a"], ["a", "b", "c"]])
 def test_a_wrong_number_of_results_fails_every_request(returned: List[str]) -> None:
     failures = results(returned, size=2)
-    assert [(f.reason, f.status, f.message) for f in failures] == [("invalid_output", 503, "number of batch response mismatched")] * 2
+    assert [(f.reason, f.status, f.message) for f in failures] == [
+        ("invalid_output", 503, "number of batch response mismatched")
+    ] * 2
     assert str(len(returned)) in failures[0].detail
     assert "2 requests" in failures[0].detail
 
@@ -198,7 +210,9 @@ def test_the_end_of_a_stream_is_marked() -> None:
     assert list(answer.headers) == [(b"ts_stream_next", b"false")]
 
 
-@pytest.mark.parametrize(("said", "wanted"), [(True, [(b"ts_stream_next", b"false")]), (False, [(b"ts_stream_next", b"true")]), (None, [])])
+@pytest.mark.parametrize(
+    ("said", "wanted"), [(True, [(b"ts_stream_next", b"false")]), (False, [(b"ts_stream_next", b"true")]), (None, [])]
+)
 def test_stopping_criteria_decide_row_by_row(said: Optional[bool], wanted: List[Any]) -> None:
     ctx = context(2)
     seen = []

@@ -53,7 +53,9 @@ def test_module_function_is_called_once_at_load(session: Session, tmp_path: Path
 
 
 def test_function_by_its_name(session: Session, tmp_path: Path) -> None:
-    files = {"h.py": FUNCTION.replace("def handle", "def serve_it") + "def handle(data, ctx): raise RuntimeError('not this one')\n"}
+    files = {
+        "h.py": FUNCTION.replace("def handle", "def serve_it") + "def handle(data, ctx): raise RuntimeError('not this one')\n"
+    }
     assert session.load(make_model(tmp_path, files), "h.py:serve_it") == {"features": []}
     assert answer(session) == "1"
 
@@ -88,7 +90,11 @@ def test_one_of_two_handler_classes_can_be_named(session: Session, tmp_path: Pat
 
 
 def test_handle_may_be_set_in_the_constructor(session: Session, tmp_path: Path) -> None:
-    code = "class H:\n    def __init__(self): self.handle = lambda d, c: ['own']\n    def initialize(self, ctx): self.handle = None\n"
+    code = """
+class H:
+    def __init__(self): self.handle = lambda d, c: ['own']
+    def initialize(self, ctx): self.handle = None
+"""
     assert session.load(make_model(tmp_path, {"h.py": code}), "h.py") == {"features": []}
     assert answer(session) == "own", "the entry point is taken before initialize"
 
@@ -160,9 +166,7 @@ def test_a_builtin_handler_that_needs_torch_says_so(session: Session, tmp_path: 
     assert message.startswith("ModuleNotFoundError: No module named 'torch'")
 
 
-def test_a_handler_named_like_a_loaded_module_is_run(
-    session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handler_named_like_a_loaded_module_is_run(session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     import json
 
     session.load(make_model(tmp_path, {"json.py": CLASS}), "json.py")

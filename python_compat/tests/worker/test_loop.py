@@ -17,7 +17,7 @@ from workerkit import MemoryTransport, Request, Session, body, encode_batch, mak
 from flambeau.worker import library
 from flambeau.worker.frames import FrameError
 
-FAULTS = '''
+FAULTS = """
 import asyncio, sys
 from ts.utils.util import PredictionException
 class Weird(Exception):
@@ -40,7 +40,7 @@ class H:
         if cmd == "pe text": raise PredictionException("m", "404")
         if cmd == "pe object": raise PredictionException(["m"], 404)
         return ["ok"] * len(data)
-'''
+"""
 
 
 def test_one_requests_status_and_headers_do_not_touch_the_others(session: Session, tmp_path: Path) -> None:
@@ -114,7 +114,9 @@ def test_a_traceback_begins_in_the_handler(session: Session, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("command", "kind"), [("exit", SystemExit), ("interrupt", KeyboardInterrupt)])
-def test_what_ends_the_process(session: Session, tmp_path: Path, command: str, kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_ends_the_process(
+    session: Session, tmp_path: Path, command: str, kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     session.load(make_model(tmp_path, {"h.py": FAULTS}), "h.py")
     session.transport.jobs.append((library.BATCH, encode_batch(1, [body(command.encode(), "text/plain")])))
     given = len(session.transport.given)
@@ -279,7 +281,11 @@ def test_a_coroutine_handler_without_its_setting(session: Session, tmp_path: Pat
 
 
 def test_ids_are_in_scope_while_the_batch_runs(session: Session, tmp_path: Path) -> None:
-    code = "class H:\n    def initialize(self, ctx): ctx.seen = self.seen = []\n    def handle(self, d, c): self.seen.append(scope()); return ['x'] * len(d)\n"
+    code = """
+class H:
+    def initialize(self, ctx): ctx.seen = self.seen = []
+    def handle(self, d, c): self.seen.append(scope()); return ['x'] * len(d)
+"""
     session.load(make_model(tmp_path, {"h.py": code}), "h.py")
     sys.modules["h"].scope = lambda: session.scope.ids  # type: ignore[attr-defined]
     session.run(body(b"x", id="one"), body(b"y", id="two"))
@@ -318,7 +324,12 @@ def test_an_empty_batch(session: Session, tmp_path: Path) -> None:
 
 
 def test_unload_lets_the_handler_go(session: Session, tmp_path: Path) -> None:
-    code = "class H:\n    def initialize(self, ctx): self.me = self\n    def handle(self, d, c): return []\n    def __del__(self): gone()\n"
+    code = """
+class H:
+    def initialize(self, ctx): self.me = self
+    def handle(self, d, c): return []
+    def __del__(self): gone()
+"""
     session.load(make_model(tmp_path, {"h.py": code}), "h.py")
     seen: List[int] = []
     sys.modules["h"].gone = lambda: seen.append(1)  # type: ignore[attr-defined]
@@ -365,7 +376,12 @@ class H:
             "logging.py": "raise SystemExit('the model logging.py was imported')",
         }
         model = make_model(tmp_path / name, files)
-        script = "from workerkit import *\ns = Session()\nassert s.load(Path.cwd(), 'h.py') == {'features': []}\nprint(s.run(body(b'x'))[0].body.decode())"
+        script = """
+from workerkit import *
+s = Session()
+assert s.load(Path.cwd(), "h.py") == {"features": []}
+print(s.run(body(b"x"))[0].body.decode())
+"""
         out = run_python(script, model)
         assert json.loads(out.stdout) == [name, "tag" + name, name + "1", name + "2"]
         assert "logging.py in the model's folder is hidden" in out.stderr
@@ -383,7 +399,7 @@ class H:
             pid = os.fork()
             if pid == 0:
                 return ["from the child"]
-            return [str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if hasattr(os, "waitstatus_to_exitcode") else os.waitpid(pid, 0)[1])]
+            return [str(os.WEXITSTATUS(os.waitpid(pid, 0)[1]))]
         if how == "exit":
             pid = os.fork()
             if pid == 0:
@@ -418,7 +434,7 @@ def test_a_handler_that_forks(tmp_path: Path, how: str, wanted: bytes) -> None:
     assert run_python(textwrap.dedent(script) % how, model).stdout.split() == [wanted.decode()]
 
 
-def run_python(script: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+def run_python(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parents[1] / "src")])
     script = "import sys; sys.path.remove('')\n" + script  # the working folder, which a worker does not have there either
@@ -426,9 +442,8 @@ def run_python(script: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
         [sys.executable, "-c", script],
         cwd=str(cwd),
         env=dict(os.environ, PYTHONPATH=path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
         timeout=60,
         check=False,
     )
@@ -452,7 +467,10 @@ class H:
 
 
 def test_request_fields_reach_the_handler(session: Session, tmp_path: Path) -> None:
-    code = "def handle(data, ctx):\n    return [[sorted(r), ctx.get_request_header(i, 'X'), ctx.get_request_id(i)] for i, r in enumerate(data or ())]\n"
+    code = """
+def handle(data, ctx):
+    return [[sorted(r), ctx.get_request_header(i, "X"), ctx.get_request_id(i)] for i, r in enumerate(data or ())]
+"""
     session.load(make_model(tmp_path, {"h.py": code}), "h.py")
     (result,) = session.run(Request("the-id", [("b", "", b""), ("a", "", b"")], [("X", "1"), ("X", "2")]))
     assert json.loads(result.body) == [["a", "b"], "2", "the-id"]

@@ -20,7 +20,10 @@ from flambeau.worker.plainyaml import PlainYamlError, parse
         ("a: 1", {"a": 1}),
         ("---\na: 1\n...\n", {"a": 1}),
         ("\ufeffa: 1\r\nb: 2\r\n", {"a": 1, "b": 2}),
-        ("minWorkers: 1\nhandler:\n  profile: true\n  nested:\n    n: 3\n", {"minWorkers": 1, "handler": {"profile": True, "nested": {"n": 3}}}),
+        (
+            "minWorkers: 1\nhandler:\n  profile: true\n  nested:\n    n: 3\n",
+            {"minWorkers": 1, "handler": {"profile": True, "nested": {"n": 3}}},
+        ),
         ("a:\n- 1\n- 2\nb: x", {"a": [1, 2], "b": "x"}),
         ("a:\n  - n: 1\n    m: 2\n  - n: 3\n", {"a": [{"n": 1, "m": 2}, {"n": 3}]}),
         ("- - 1\n  - 2\n-\n  - 3\n-\n", [[1, 2], [3], None]),
@@ -32,11 +35,17 @@ from flambeau.worker.plainyaml import PlainYamlError, parse
         ("a: b#c\nb: http://x/y:80/z", {"a": "b#c", "b": "http://x/y:80/z"}),
         ("a: x 'y # z", {"a": "x 'y"}),
         ("'quoted key': 1\n\"other\": 2\n3: three", {"quoted key": 1, "other": 2, 3: "three"}),
-        ("a: yes\nb: No\nc: on\nd: ~\ne: null\nf:\ng: yEs", {"a": True, "b": False, "c": True, "d": None, "e": None, "f": None, "g": "yEs"}),
+        (
+            "a: yes\nb: No\nc: on\nd: ~\ne: null\nf:\ng: yEs",
+            {"a": True, "b": False, "c": True, "d": None, "e": None, "f": None, "g": "yEs"},
+        ),
         ("a: 0x1F\nb: 017\nc: 1_000\nd: -5\ne: 0b11\nf: 08", {"a": 31, "b": 15, "c": 1000, "d": -5, "e": 3, "f": "08"}),
-        ("a: 1.5\nb: .5\nc: 1e3\nd: 1.0e+3\ne: .inf\nf: -.Inf\ng: -.5", {"a": 1.5, "b": 0.5, "c": "1e3", "d": 1000.0, "e": math.inf, "f": -math.inf, "g": "-.5"}),
+        (
+            "a: 1.5\nb: .5\nc: 1e3\nd: 1.0e+3\ne: .inf\nf: -.Inf\ng: -.5",
+            {"a": 1.5, "b": 0.5, "c": "1e3", "d": 1000.0, "e": math.inf, "f": -math.inf, "g": "-.5"},
+        ),
         ("a: |\n  one\n   two\n\n  three\nb: |-\n  x\nc: |+\n  y\n\n", {"a": "one\n two\n\nthree\n", "b": "x", "c": "y\n\n"}),
-        ("d:\n  - &x \"ModelName\"\n  - &y Level\nm: [*x, *y]", {"d": ["ModelName", "Level"], "m": ["ModelName", "Level"]}),
+        ('d:\n  - &x "ModelName"\n  - &y Level\nm: [*x, *y]', {"d": ["ModelName", "Level"], "m": ["ModelName", "Level"]}),
         ("base: &b\n  k: 1\nother: *b", {"base": {"k": 1}, "other": {"k": 1}}),
         ("just a text", "just a text"),
     ],
@@ -110,7 +119,36 @@ def test_what_pyyaml_writes_is_read_as_it_was_or_refused(value: Any, flow: bool)
 
 
 pieces = st.sampled_from(
-    ["a", "b: ", "- ", ": ", "\n", "\n  ", "\n    ", "'", '"', "#", " # ", "[", "]", "{", "}", ", ", "1", "1.5", "yes", "~", "|", "\\", "&n ", "*n", "---", "x y", "é", "-"]
+    [
+        "a",
+        "b: ",
+        "- ",
+        ": ",
+        "\n",
+        "\n  ",
+        "\n    ",
+        "'",
+        '"',
+        "#",
+        " # ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ", ",
+        "1",
+        "1.5",
+        "yes",
+        "~",
+        "|",
+        "\\",
+        "&n ",
+        "*n",
+        "---",
+        "x y",
+        "é",
+        "-",
+    ]
 )
 
 

@@ -92,7 +92,7 @@ class Started:
 
 
 def test_by_hand_it_says_what_it_is(tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, str(MAIN)], cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, check=False)
+    run = subprocess.run([sys.executable, str(MAIN)], cwd=str(tmp_path), capture_output=True, env={}, check=False)
     assert run.returncode == 2
     assert run.stdout == b""
     assert b"worker of the Flambeau model server" in run.stderr
@@ -123,7 +123,9 @@ def test_the_library_of_the_wheel_is_the_default(tmp_path: Path) -> None:
         assert b"flambeau/_lib/libflambeau.so" in worker.end().stderr
 
 
-@pytest.mark.parametrize("module", ["json", "logging", "os", "ctypes", "struct", "io", "importlib", "signal", "frames", "ts", "flambeau"])
+@pytest.mark.parametrize(
+    "module", ["json", "logging", "os", "ctypes", "struct", "io", "importlib", "signal", "frames", "ts", "flambeau"]
+)
 def test_no_module_of_the_model_is_imported_by_the_start(tmp_path: Path, module: str) -> None:
     """Neither from the working folder nor, with an empty entry, from PYTHONPATH (os and io are loaded before any code runs)."""
     model = make_model(tmp_path / "m", {module + ".py": "raise SystemExit('the model %s was imported')" % module})
@@ -138,11 +140,25 @@ def test_no_module_of_the_model_is_imported_by_the_start(tmp_path: Path, module:
 def test_it_imports_little() -> None:
     """A bare interpreter must do, and each import is time at every start and a name that a model cannot have."""
     script = "import sys; before = set(sys.modules); import flambeau.worker.model, flambeau.worker.process, ts.context, "
-    script += "ts.metrics.metric_cache_yaml_impl, ts.utils.util; print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    script += (
+        "ts.metrics.metric_cache_yaml_impl, ts.utils.util; print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    )
     env = {"PYTHONPATH": str(MAIN.parents[2])}
-    out = subprocess.run([sys.executable, "-S", "-c", script], env=env, stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
+    out = subprocess.run([sys.executable, "-S", "-c", script], env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
     loaded = set(out.split())
-    assert not loaded & {"torch", "yaml", "psutil", "numpy", "typing", "inspect", "socket", "uuid", "asyncio", "dataclasses", "pathlib"}
+    assert not loaded & {
+        "torch",
+        "yaml",
+        "psutil",
+        "numpy",
+        "typing",
+        "inspect",
+        "socket",
+        "uuid",
+        "asyncio",
+        "dataclasses",
+        "pathlib",
+    }
 
 
 needs_library = pytest.mark.skipif(not LIBRARY, reason="FLAMBEAU_LIBRARY is not set")
@@ -166,10 +182,17 @@ def test_the_handshake_line_and_nothing_else(tmp_path: Path) -> None:
 
 @needs_library
 def test_output_before_the_load_goes_to_the_log(tmp_path: Path) -> None:
-    """A user's own code that runs with the interpreter, before ours, is the only one that can write to fd 1; a later one cannot."""
-    hook = "import threading, os, time\n"
-    hook += "def late():\n    while os.path.samestat(os.fstat(1), first): time.sleep(0.001)\n    os.write(1, b'late\\n'); print('printed')\n"
-    hook += "first = os.fstat(1)\nthreading.Thread(target=late, daemon=True).start()\n"
+    """Only what the interpreter itself runs before the worker could still write to the handshake's descriptor."""
+    hook = """
+import os, threading, time
+first = os.fstat(1)
+def late():
+    while os.path.samestat(os.fstat(1), first):
+        time.sleep(0.001)
+    os.write(1, b"late\\n")
+    print("printed")
+threading.Thread(target=late, daemon=True).start()
+"""
     model = make_model(tmp_path / "m", {"hooks/sitecustomize.py": hook})
     worker = Started(model, {"FLAMBEAU_LIBRARY": LIBRARY, "PYTHONPATH": str(model / "hooks")})
     assert worker.first_line.wait(30)

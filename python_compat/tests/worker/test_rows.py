@@ -95,11 +95,11 @@ def test_a_request_without_fields_is_an_empty_row() -> None:
 
 
 def test_headers_follow_the_fields_and_the_last_of_equal_names_stays() -> None:
-    row, headers = one(
+    _, headers = one(
         Request("id", [("body", "text/plain", b"x")], [("X-Dup", "a"), ("X-Dup", "b"), ("x-dup", "c"), ("Host", "h")])
     )
     assert headers == {"body": {"content-type": "text/plain"}, "X-Dup": "b", "x-dup": "c", "Host": "h"}
-    assert list(headers)[0] == "body"
+    assert next(iter(headers)) == "body"
 
 
 def test_a_header_named_like_a_field_takes_its_entry() -> None:

@@ -49,6 +49,9 @@ func (e *UnreachableError) Error() string {
 	if e.Origin != "" {
 		where += " (" + e.Origin + ")"
 	}
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](e.Cause); untrusted {
+		return fmt.Sprintf("the certificate of the server at %s is not trusted: %s; --insecure trusts any", where, reason(e.Cause))
+	}
 	return fmt.Sprintf("no server answers at %s: %s; start one, or name its management address by --url or FLAMBEAU_URL", where, reason(e.Cause))
 }
 
@@ -220,15 +223,17 @@ func (c *Client) Names(ctx context.Context) ([]string, error) {
 
 // Describe gives the descriptions of a model: of one version, of the default one for "", or of all for "all".
 func (c *Client) Describe(ctx context.Context, name, version string) ([]json.RawMessage, error) {
+	// A server that knows the parameter adds keys that TorchServe does not have; others ignore it.
+	details := url.Values{"details": {"true"}}
 	segments := []string{"models", name}
 	if version != "" {
 		segments = append(segments, version)
 	}
-	raw, err := c.get(ctx, nil, segments...)
+	raw, err := c.get(ctx, details, segments...)
 	var no *RefusedError
 	if version == "all" && errors.As(err, &no) && no.Kind != "ModelNotFoundException" {
 		// Where inference and management share an address, TorchServe only describes default versions.
-		raw, err = c.get(ctx, nil, "models", name)
+		raw, err = c.get(ctx, details, "models", name)
 	}
 	if err != nil {
 		return nil, err

@@ -76,74 +76,61 @@ def decode_batch(frame: memoryview) -> Tuple[int, List[Item]]:
     The payloads are windows on `frame`, copied by nobody yet: they end with it.
     Raises FrameError when the frame is not a well-formed batch.
     """
-    reader = _Reader(frame)
-    kind, _, _, count, batch_id = reader.head()
-    if kind != BATCH:
-        raise FrameError("frame of kind %d where a batch (1) is expected" % kind)
-    items = []
-    for _ in range(count):
-        id = reader.text()
-        deadline = reader.i64()
-        headers = [(reader.text(), reader.text()) for _ in range(reader.u32())]
-        parts = [(reader.text(), reader.text(), reader.blob()) for _ in range(reader.u32())]
-        items.append(Item(id, deadline, headers, parts))
-    reader.end()
+    size = len(frame)
+    strings: Union[bytes, memoryview] = bytes(frame) if size < _COPY_BELOW else frame
+    at = 0
+    try:
+        kind, _, _, count, batch_id = _HEAD.unpack_from(strings)
+        if kind != BATCH:
+            raise FrameError("frame of kind %d where a batch (%d) is expected" % (kind, BATCH))
+        at = _HEAD.size
+        items = []
+        for _ in range(count):
+            item, at = _item(frame, strings, at)
+            items.append(item)
+    except struct.error as err:
+        raise FrameError("batch frame of %d bytes ends inside the number at or after offset %d" % (size, at)) from err
+    if at != size:
+        raise FrameError("batch frame has %d bytes after its last item" % (size - at))
     return batch_id, items
 
 
-class _Reader:
-    """Reads a frame from front to back, and checks that everything lies inside it."""
+def _item(frame: memoryview, strings: Union[bytes, memoryview], at: int) -> Tuple[Item, int]:
+    """The item at `at`, and where it ends."""
+    (id,), at = _texts(strings, at, 1)
+    deadline = _I64.unpack_from(strings, at)[0]
+    fields, at = _texts(strings, at + 12, 2 * _U32.unpack_from(strings, at + 8)[0])
+    pairs = iter(fields)
+    headers = list(zip(pairs, pairs))
+    parts = []
+    number = _U32.unpack_from(strings, at)[0]
+    at += 4
+    for _ in range(number):
+        (name, content_type), at = _texts(strings, at, 2)
+        begin = at + 8
+        end = begin + _U64.unpack_from(strings, at)[0]
+        if end > len(frame):
+            raise _short(len(frame), begin, end)
+        parts.append((name, content_type, frame[begin:end]))
+        at = end
+    return Item(id, deadline, headers, parts), at
 
-    __slots__ = ("_at", "_frame", "_size", "_strings")
 
-    def __init__(self, frame: memoryview) -> None:
-        self._frame = frame
-        self._size = len(frame)
-        self._strings: Union[bytes, memoryview] = bytes(frame) if self._size < _COPY_BELOW else frame
-        self._at = 0
+def _texts(strings: Union[bytes, memoryview], at: int, number: int) -> Tuple[List[str], int]:
+    """The `number` strings that begin at `at`, and where they end. Most of the time of reading a frame is spent here."""
+    texts = []
+    length, size = _U32.unpack_from, len(strings)
+    for _ in range(number):
+        begin = at + 4
+        at = begin + length(strings, at)[0]
+        if at > size:
+            raise _short(size, begin, at)
+        texts.append(str(strings[begin:at], "utf-8", "replace"))
+    return texts, at
 
-    def head(self) -> Tuple[int, int, int, int, int]:
-        at = self._step(_HEAD.size)
-        return _HEAD.unpack_from(self._strings, at)
 
-    def u32(self) -> int:
-        at = self._at
-        self._at = end = at + 4
-        if end > self._size:
-            raise self._short(at, 4)
-        return int(_U32.unpack_from(self._strings, at)[0])
-
-    def i64(self) -> int:
-        return int(_I64.unpack_from(self._strings, self._step(8))[0])
-
-    def text(self) -> str:
-        at = self._at + 4
-        if at > self._size:
-            raise self._short(self._at, 4)
-        end = at + _U32.unpack_from(self._strings, at - 4)[0]
-        if end > self._size:
-            raise self._short(at, end - at)
-        self._at = end
-        return str(self._strings[at:end], "utf-8", "replace")
-
-    def blob(self) -> memoryview:
-        size = _U64.unpack_from(self._strings, self._step(8))[0]
-        at = self._step(size)
-        return self._frame[at : at + size]
-
-    def end(self) -> None:
-        if self._at != self._size:
-            raise FrameError("batch frame has %d bytes after its last item" % (self._size - self._at))
-
-    def _step(self, size: int) -> int:
-        at = self._at
-        if at + size > self._size:
-            raise self._short(at, size)
-        self._at = at + size
-        return at
-
-    def _short(self, at: int, size: int) -> FrameError:
-        return FrameError("batch frame of %d bytes ends inside the %d bytes at offset %d" % (self._size, size, at))
+def _short(size: int, begin: int, end: int) -> FrameError:
+    return FrameError("batch frame of %d bytes ends inside the %d bytes at offset %d" % (size, end - begin, begin))
 
 
 def encode_results(kind: int, batch_id: int, results: Sequence[Union[Answer, Failure]]) -> bytes:

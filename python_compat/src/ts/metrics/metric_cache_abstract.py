@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class MetricCacheAbstract(abc.ABC):
     """Keeps a model's metrics by type and name, and reports their values.
 
-    Every add_* method adds the dimensions ModelName and Level:Model to the list that it is given (the list itself: as on
-    TorchServe) unless they are there. A metric keeps the dimension names of its first use. `idx` is a row of the batch, whose
+    Every add_* method adds the dimensions ModelName and Level:Model to the list that it is given (to the list itself, as on
+    TorchServe), unless they are there. A metric keeps the dimension names of its first use. `idx` is a row of the batch, whose
     request id is then reported; without it those of the whole batch are.
     """
 
@@ -141,6 +141,7 @@ class MetricCacheAbstract(abc.ABC):
             metric.add_or_update(value, values, request_id)
 
     def _add_default_dims(self, idx: Optional[str], dimensions: List[Dimension]) -> List[Dimension]:
+        dimensions = dimensions or []  # an empty list may be the default of a method, which all its calls share
         present = {dimension.name for dimension in dimensions}
         wanted = [("Level", "Error")] if idx is None else [("ModelName", self.model_name), ("Level", "Model")]
         dimensions.extend(Dimension(name, value) for name, value in wanted if name not in present)
