@@ -93,7 +93,7 @@ func (m *measures) state() []telemetry.ModelState {
 
 // Answered implements observer.
 func (m *measures) Answered(o dispatch.Observation) {
-	m.metrics.Predicted(telemetry.Prediction{Ref: o.Ref, Queue: o.Queue, Total: o.Total, Err: o.Err})
+	m.metrics.Predicted(telemetry.Prediction{ID: o.ID, Ref: o.Ref, Queue: o.Times.Queued, Backend: o.Times.Ran, Total: o.Total, Err: o.Err})
 }
 
 // WorkerReady implements observer.

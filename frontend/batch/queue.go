@@ -50,8 +50,14 @@ type pending struct {
 
 type outcome struct {
 	result infer.Result
-	queued time.Duration
+	times  Times
 	err    error
+}
+
+// Times tells where a request's time went.
+type Times struct {
+	Queued time.Duration // from its arrival until its batch left
+	Ran    time.Duration // in the worker, with its batch; 0 when it did not get there
 }
 
 // New makes a queue for the slots of pool. Nothing leaves it until Run is called.
@@ -85,20 +91,20 @@ func (q *Queue) Waiting() (waiting, limit int) {
 	return q.waiting.Len(), q.policy.MaxItems
 }
 
-// Submit waits for the item's answer and also tells how long the item waited in the queue. It is refused at once with fault.Overloaded
+// Submit waits for the item's answer and also tells where the time went. It is refused at once with fault.Overloaded
 // when the queue is full. When ctx ends first, the item leaves the queue if it is still there, and the context's cause is returned.
-func (q *Queue) Submit(ctx context.Context, item infer.Item) (infer.Result, time.Duration, error) {
+func (q *Queue) Submit(ctx context.Context, item infer.Item) (infer.Result, Times, error) {
 	p := &pending{item: item, arrived: time.Now(), answered: make(chan outcome, 1)}
 	if err := q.enter(p); err != nil {
-		return infer.Result{}, 0, err
+		return infer.Result{}, Times{}, err
 	}
 	q.signal()
 	select {
 	case o := <-p.answered:
-		return o.result, o.queued, o.err
+		return o.result, o.times, o.err
 	case <-ctx.Done():
 		q.abandon(p)
-		return infer.Result{}, time.Since(p.arrived), context.Cause(ctx)
+		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, context.Cause(ctx)
 	}
 }
 
@@ -269,12 +275,13 @@ func (q *Queue) execute(ctx context.Context, slot backend.Slot, batch []*pending
 	}
 	begun := time.Now()
 	results, err := slot.Execute(ctx, items)
+	ran := time.Since(begun)
 	slot.Release() // before the answers, so that a client's next request finds the worker free
 	if err == nil && len(results) != len(batch) {
 		err = fault.Newf(fault.Internal, "the worker gave %d answers to %d requests", len(results), len(batch))
 	}
 	for i, p := range batch {
-		o := outcome{err: err, queued: begun.Sub(p.arrived)}
+		o := outcome{err: err, times: Times{Queued: begun.Sub(p.arrived), Ran: ran}}
 		if err == nil {
 			o.result, o.err = results[i], results[i].Err
 		}
@@ -294,7 +301,7 @@ func (q *Queue) Fail(err error) {
 	}
 	q.mu.Unlock()
 	for _, p := range all {
-		p.answered <- outcome{err: err, queued: time.Since(p.arrived)}
+		p.answered <- outcome{err: err, times: Times{Queued: time.Since(p.arrived)}}
 	}
 }
 

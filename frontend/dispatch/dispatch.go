@@ -4,7 +4,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -23,20 +22,19 @@ type Models interface {
 type Observation struct {
 	Ref    infer.ModelRef // as the client named it: Version is "" when it named none
 	ID     string
-	Queue  time.Duration // how long it waited for a worker
+	Times  batch.Times   // where its time went
 	Total  time.Duration // from its arrival to its answer
 	Status int           // that the handler set, 0 for none
 	Err    error         // nil when it was answered
 }
 
-// Options are what a Dispatcher needs. Models and Logger are required.
+// Options are what a Dispatcher needs. Models is required.
 type Options struct {
 	Models Models
 	// QueueBytes is how many payload bytes may wait for one model version; 0 for no limit.
 	QueueBytes int64
 	// Observe is called after each answer; it must not block. May be nil.
 	Observe func(Observation)
-	Logger  *slog.Logger
 }
 
 // Dispatcher holds the queues of all model versions. Its methods are safe for concurrent use.
@@ -59,8 +57,8 @@ type line struct {
 
 // New makes a Dispatcher.
 func New(opts Options) (*Dispatcher, error) {
-	if opts.Models == nil || opts.Logger == nil {
-		return nil, errors.New("dispatch: Models and Logger are required")
+	if opts.Models == nil {
+		return nil, errors.New("dispatch: Models is required")
 	}
 	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}}
 	d.life, d.end = context.WithCancelCause(context.Background())
@@ -74,25 +72,25 @@ func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.
 	if err != nil {
 		return infer.Result{}, err
 	}
-	result, queued, err := d.submit(ctx, v, item)
+	result, times, err := d.submit(ctx, v, item)
 	if err != nil {
-		err = d.explain(ref, item.ID, err)
+		err = explain(ref, err)
 	}
 	if d.opts.Observe != nil {
 		d.opts.Observe(Observation{
-			Ref: ref, ID: item.ID, Queue: queued, Total: time.Since(begun), Status: result.Status, Err: err,
+			Ref: ref, ID: item.ID, Times: times, Total: time.Since(begun), Status: result.Status, Err: err,
 		})
 	}
 	return result, err
 }
 
-func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.Item) (infer.Result, time.Duration, error) {
+func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.Item) (infer.Result, batch.Times, error) {
 	if !v.HasWorkers() {
-		return infer.Result{}, 0, fault.New(fault.NoWorker, "the model has no worker", nil)
+		return infer.Result{}, batch.Times{}, fault.New(fault.NoWorker, "the model has no worker", nil)
 	}
 	l, err := d.line(v)
 	if err != nil {
-		return infer.Result{}, 0, err
+		return infer.Result{}, batch.Times{}, err
 	}
 	if limit := v.ClientTimeout(); limit > 0 {
 		late := fault.Newf(fault.ClientTimeout, "the request was not answered within the client timeout of %s", limit)
@@ -105,7 +103,7 @@ func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.
 }
 
 // explain makes a fault of every error and words those that TorchServe words by the model's name.
-func (d *Dispatcher) explain(ref infer.ModelRef, id string, err error) error {
+func explain(ref infer.ModelRef, err error) error {
 	switch {
 	case fault.Is(err, fault.NoWorker, fault.Overloaded):
 		return noWorker(ref, err)
@@ -113,13 +111,9 @@ func (d *Dispatcher) explain(ref infer.ModelRef, id string, err error) error {
 		return fault.New(fault.Cancelled, "the client went away", err)
 	case errors.Is(err, context.DeadlineExceeded) && !fault.Is(err, fault.ResponseTimeout, fault.ClientTimeout):
 		return fault.New(fault.ClientTimeout, "the request's deadline is over", err)
+	default:
+		return err
 	}
-	var f *fault.Error
-	if errors.As(err, &f) && f.Detail != "" {
-		d.opts.Logger.Warn("request failed", "model", ref.Name, "version", ref.Version, "request_id", id, "reason", f.Kind.String(),
-			"message", f.Message, "detail", f.Detail)
-	}
-	return err
 }
 
 // noWorker has TorchServe's text for both a version without workers and a full queue; the kind tells the two apart, and the hint says which it was.

@@ -53,7 +53,7 @@ func newScene(t *testing.T, l *backendtest.Launcher, a archive.Archive, workers 
 		t.Fatal(err)
 	}
 	s.models = m
-	s.Dispatcher, err = New(Options{Models: m, Logger: slog.New(slog.DiscardHandler), Observe: func(o Observation) {
+	s.Dispatcher, err = New(Options{Models: m, Observe: func(o Observation) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.seen = append(s.seen, o)

@@ -36,13 +36,18 @@ func newFakeModels(startup ...string) *fakeModels {
 	}
 	f.archives["echo_v2.mar"] = infer.ModelRef{Name: "echo", Version: "2.0"}
 	for _, name := range startup {
-		if _, err := f.Register(context.Background(), rollout.Spec{URL: name + ".mar"}); err != nil {
-			panic(err)
-		}
+		f.add(name)
 		f.models[len(f.models)-1].LoadedAtStartup = true
 	}
-	f.specs = nil
 	return f
+}
+
+// add registers a model with one worker.
+func (f *fakeModels) add(name string) {
+	if _, err := f.Register(context.Background(), rollout.Spec{URL: name + ".mar"}); err != nil {
+		panic(err)
+	}
+	f.specs = nil
 }
 
 func (f *fakeModels) Register(ctx context.Context, spec rollout.Spec) (rollout.Registered, error) {
@@ -221,12 +226,16 @@ type fakePredictor struct {
 	models  *fakeModels
 	handler func(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) // nil: by the model's archive
 
+	waiting int // in each queue
+
 	mu   sync.Mutex
 	seen []infer.Item
 	refs []infer.ModelRef
 }
 
-func (p *fakePredictor) Queue(infer.ModelRef) (waiting, capacity int, err error) { return 3, 100, nil }
+func (p *fakePredictor) Queue(infer.ModelRef) (waiting, capacity int, err error) {
+	return p.waiting, 100, nil
+}
 
 func (p *fakePredictor) Submit(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) {
 	d, err := p.models.Describe(ref)

@@ -21,9 +21,9 @@ const (
 
 // registration is what a client asks for, before it is checked.
 type registration struct {
-	url, name, handler, runtime                                                *string
-	batchSize, batchDelay, workers, responseTimeout, startupTimeout            *int
-	synchronous                                                                *bool
+	url, name, handler, runtime                                     *string
+	batchSize, batchDelay, workers, responseTimeout, startupTimeout *int
+	synchronous                                                     *bool
 }
 
 // register registers a model. Parameters come from the query, or from a JSON body and then from nowhere else.

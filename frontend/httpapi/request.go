@@ -51,7 +51,12 @@ func (a *API) handler(port Port) gin.HandlerFunc {
 			a.fail(q, err)
 			return
 		}
-		a.send(q, ans)
+		switch {
+		case ans.broken:
+			panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+		case !ans.sent:
+			a.send(q, ans)
+		}
 	}
 }
 
@@ -114,6 +119,9 @@ func (a *API) recoverFrom(q *request) {
 	what := recover()
 	if what == nil {
 		return
+	}
+	if what == http.ErrAbortHandler { //nolint:errorlint // a panic's value
+		panic(what)
 	}
 	a.log.ErrorContext(q.http.Context(), "request handler panicked", slog.String(telemetry.KeyRequestID, q.id), slog.Any(telemetry.KeyPanic, what),
 		slog.String(telemetry.KeyStack, stack()))

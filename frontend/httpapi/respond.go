@@ -17,6 +17,8 @@ type answer struct {
 	fields []infer.Field // that the handler set
 	body   []byte
 	bare   bool // no header but the length, as TorchServe's HTTP layer answers
+	sent   bool // it has been written already, as a stream
+	broken bool // with sent: the stream has no proper end
 }
 
 // fixedHeaders are values that go out with many answers. Nobody writes to them.

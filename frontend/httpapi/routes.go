@@ -170,7 +170,11 @@ func (a *API) predict(q *request, to target, how options) (answer, error) {
 	if how.explain != "" {
 		header = append(header, infer.Field{Name: "explain", Value: how.explain})
 	}
-	res, err := a.opts.Predictor.Submit(q.http.Context(), ref, infer.Item{ID: q.id, Header: header, Parts: parts})
+	out := &stream{api: a, request: q}
+	res, err := a.opts.Predictor.Submit(q.http.Context(), ref, infer.Item{ID: q.id, Header: header, Parts: parts, Emit: out.emit})
+	if out.end() {
+		return out.last(res, err)
+	}
 	if err != nil {
 		return answer{}, unavailable(err, ref, "inference", " If this is a sequence inference, please check if it is closed, or expired; "+
 			"or exceeds maxSequenceJobQueueSize")

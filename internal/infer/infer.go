@@ -31,6 +31,9 @@ type Item struct {
 	Header []Field // in the order sent, duplicates kept
 	Parts  []Part  // in the order sent, duplicates kept: a later one replaces an earlier one of the same name
 	Alone  bool    // it must be a batch by itself, whatever the batch size
+	// Emit takes each intermediate answer, in order and before the last one, which comes as every answer does. It is called
+	// from one goroutine at a time, must not block, and may be called after nobody waits any more. Nil: they are dropped.
+	Emit func(Result)
 }
 
 // Size is the number of payload bytes that the item keeps in memory.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,6 +52,7 @@ type ModelState struct {
 
 // Prediction is one request that a queue was asked to take.
 type Prediction struct {
+	ID      string
 	Ref     infer.ModelRef // as asked: without a version when the request named none
 	Queue   time.Duration  // in the queue
 	Backend time.Duration  // in the worker, 0 if that is not known
@@ -151,7 +153,18 @@ func (m *Metrics) Predicted(p Prediction) {
 	m.set(QueueLatency, microseconds(p.Queue), model, version, host)
 	m.set(QueueTime, float64(p.Queue.Milliseconds()), levelHost, host)
 	m.set(WorkerThreadTime, float64(max(p.Total-p.Queue-p.Backend, 0).Milliseconds()), levelHost, host)
+	m.predicted(p)
 	m.own.answered(model, version, p)
+}
+
+// predicted sets the gauge that TorchServe's workers set after each batch, if the catalog has it as TorchServe's has.
+func (m *Metrics) predicted(p Prediction) {
+	m.mu.RLock()
+	s := m.model[PredictionTime]
+	m.mu.RUnlock()
+	if s != nil && slices.Equal(s.Dimensions, []string{labelModelName, labelLevel, labelHostname}) {
+		s.record(float64(p.Backend.Microseconds())/1e3, []string{p.Ref.Name, levelModel, m.opts.Hostname}, p.ID)
+	}
 }
 
 // WorkerLoaded notes that a worker got ready, and how long that took.

@@ -80,6 +80,7 @@ const (
 	labelReason       = "reason"
 	labelState        = "state"
 	levelHost         = "Host"
+	levelModel        = "Model"
 	unitCount         = "Count"
 	unitMilliseconds  = "Milliseconds"
 	unitMicroseconds  = "Microseconds"

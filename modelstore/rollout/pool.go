@@ -230,8 +230,11 @@ func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 	late := fault.New(fault.ResponseTimeout, "Worker died.", nil)
 	late.Detail = "the handler did not answer within the response timeout of " + limit.String()
 	late.Hint = "raise responseTimeout (model-config.yaml) or default_response_timeout if the model needs more time"
-	timed, cancel := context.WithTimeoutCause(ctx, limit, late)
-	defer cancel()
+	timed, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() { cancel(late) })
+	defer cancel(nil)
+	defer timer.Stop()
+	restartOnPieces(items, timer, limit)
 	results, err := s.member.inst.Predict(timed, items)
 	if timed.Err() != nil && ctx.Err() == nil && err != nil {
 		s.member.once.Do(func() { close(s.member.overdue) })
@@ -242,6 +245,21 @@ func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 		s.member.answered.Store(true)
 	}
 	return results, err
+}
+
+// restartOnPieces makes the limit one for the next piece of a stream, as TorchServe's is. Every item of a batch gets its pieces at the same
+// time, so one item is enough to see them.
+func restartOnPieces(items []infer.Item, timer *time.Timer, limit time.Duration) {
+	if len(items) == 0 || items[0].Emit == nil {
+		return
+	}
+	emit := items[0].Emit
+	items[0].Emit = func(r infer.Result) {
+		if timer.Stop() { // it has not fired
+			timer.Reset(limit)
+		}
+		emit(r)
+	}
 }
 
 // Release implements backend.Slot.

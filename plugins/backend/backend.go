@@ -21,7 +21,8 @@ type Instance interface {
 	PID() int
 	// Load hands the model over and returns when the handler is ready. It is called once, before Predict.
 	Load(ctx context.Context, m LoadSpec) (Info, error)
-	// Predict returns len(items) results in order, or one error for them all.
+	// Predict returns len(items) results in order, or one error for them all. Before that it calls the Emit of each item with
+	// its intermediate answers, if the backend gives any.
 	Predict(ctx context.Context, items []infer.Item) ([]infer.Result, error)
 	Done() <-chan struct{} // closed once the process is gone and reaped
 	Err() error            // why it went; nil before Done and after an asked-for Stop

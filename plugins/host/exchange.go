@@ -21,7 +21,7 @@ type answer struct {
 
 // waiting is a Predict that waits.
 type waiting struct {
-	items  int
+	items  []infer.Item
 	answer chan answer // room for one
 }
 
@@ -61,7 +61,7 @@ func (x *exchange) next(items []frame.Item) (uint64, frame.Buffers) {
 }
 
 // submit queues a batch and gives where its answer will come.
-func (x *exchange) submit(id uint64, items int, frames frame.Buffers) <-chan answer {
+func (x *exchange) submit(id uint64, items []infer.Item, frames frame.Buffers) <-chan answer {
 	w := waiting{items: items, answer: make(chan answer, 1)}
 	x.mu.Lock()
 	x.waiting[id] = w
@@ -142,30 +142,58 @@ func (x *exchange) receive() error {
 		if err != nil {
 			return err
 		}
-		if head.Kind != frame.KindResults {
-			continue // nobody asks for pieces yet; other kinds are of a later version
+		if head.Kind != frame.KindResults && head.Kind != frame.KindPiece {
+			continue // of a later version
 		}
-		w, ok := x.take(head.BatchID)
+		w, ok := x.find(head)
 		if !ok {
 			continue // its Predict has given up
 		}
-		_, results, err := frame.DecodeResults(b)
-		switch {
-		case err != nil:
-			w.answer <- answer{err: fault.New(fault.Internal, "the worker's answer could not be read", err)}
+		if err := x.hand(w, head.Kind, b); err != nil {
 			return err
-		case len(results) != w.items:
-			w.answer <- answer{err: fault.New(fault.Internal, fmt.Sprintf("the worker gave %d results for %d requests", len(results), w.items), nil)}
-		default:
-			w.answer <- answer{results: inferResults(results, x.maxResponse)}
 		}
 	}
 }
 
-func (x *exchange) take(id uint64) (waiting, bool) {
+// hand gives a frame's results to the Predict that waits for them. An error means that the stream cannot be read on.
+func (x *exchange) hand(w waiting, kind frame.Kind, b []byte) error {
+	_, results, err := frame.DecodeResults(b)
+	if err != nil {
+		w.give(answer{err: fault.New(fault.Internal, "the worker's answer could not be read", err)})
+		return err
+	}
+	if len(results) != len(w.items) {
+		w.give(answer{err: fault.New(fault.Internal, fmt.Sprintf("the worker gave %d results for %d requests", len(results), len(w.items)), nil)})
+		return nil
+	}
+	answers := inferResults(results, x.maxResponse)
+	if kind == frame.KindResults {
+		w.give(answer{results: answers})
+		return nil
+	}
+	for i := range answers {
+		if emit := w.items[i].Emit; emit != nil {
+			emit(answers[i])
+		}
+	}
+	return nil
+}
+
+// give answers the Predict, unless it was answered already by a piece that could not be read.
+func (w waiting) give(a answer) {
+	select {
+	case w.answer <- a:
+	default:
+	}
+}
+
+// find gives the Predict that a frame is for. The results are its last frame.
+func (x *exchange) find(head frame.Head) (waiting, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	w, ok := x.waiting[id]
-	delete(x.waiting, id)
+	w, ok := x.waiting[head.BatchID]
+	if head.Kind == frame.KindResults {
+		delete(x.waiting, head.BatchID)
+	}
 	return w, ok
 }

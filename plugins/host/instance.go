@@ -161,7 +161,7 @@ func (i *instance) Predict(ctx context.Context, items []infer.Item) ([]infer.Res
 	if n, limit := frames.Len(), i.launcher.opts.MaxMessageBytes; n > limit {
 		return nil, fault.Newf(fault.TooLarge, "a batch of %d requests has %d bytes, over the limit of %d for a worker's message", len(items), n, limit)
 	}
-	answer := x.submit(id, len(items), frames)
+	answer := x.submit(id, items, frames)
 	select {
 	case a := <-answer:
 		return a.results, a.err

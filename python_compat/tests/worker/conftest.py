@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from workerkit import Session
+
+settings.register_profile("worker", deadline=None)  # the machine may be busy
+settings.load_profile("worker")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -48,7 +48,7 @@ class Started:
         script += "os.closerange(5, 300)\nos.execv(sys.argv[1], sys.argv[1:])\n"
         for fd in theirs.values():
             os.dup2(fd, fd + 100, True)
-        command = [sys.executable, "-c", script, sys.executable] + (arguments or [str(MAIN)])
+        command = [sys.executable, "-I", "-S", "-c", script, sys.executable] + (arguments or [str(MAIN)])
         self.process = subprocess.Popen(
             command,
             cwd=str(folder),

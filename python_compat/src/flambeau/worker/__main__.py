@@ -5,6 +5,9 @@ It is run by path, with whatever interpreter the model wants: that interpreter n
 
 import sys
 
+if sys.version_info < (3, 8):  # noqa: UP036  # the interpreter is the model's choice, not this package's
+    sys.exit("worker cannot start: %s is Python %d.%d, handlers need 3.8 or later" % ((sys.executable,) + sys.version_info[:2]))
+
 if __name__ == "__main__":
     # Python put this folder first, where worker/logs.py and its like would hide modules of the same name from the handler.
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):

@@ -29,12 +29,12 @@ class UnsupportedOutput(Exception):
     """The handler answered with a value that has no encoding."""
 
 
-def failure_of(error: BaseException) -> Union[Answer, Failure]:
-    """The result for each item of a batch whose handler raised `error`, as TorchServe answers it."""
+def failure_of(error: BaseException, folder: str) -> Union[Answer, Failure]:
+    """The result for each item of a batch whose handler, in `folder`, raised `error`: as TorchServe answers it."""
     if isinstance(error, UnsupportedOutput):
-        return Failure(INVALID_OUTPUT, 503, "Unsupported model output data type.", _said(error))
+        return Failure(INVALID_OUTPUT, 503, "Unsupported model output data type.", _said(error, folder))
     if isinstance(error, Unsendable):
-        return Failure(INTERNAL, 500, "Worker died.", _said(error))
+        return Failure(INTERNAL, 500, "Worker died.", _said(error, folder))
     detail = describe(error)
     if isinstance(error, MemoryError):
         return Failure(OUT_OF_MEMORY, 507, "Out of resources", detail)
@@ -63,19 +63,19 @@ def _asked_for(error: Any, detail: str) -> Union[Answer, Failure]:
     return Failure(HANDLER_FAILED, code, message, detail)
 
 
-def _said(error: BaseException) -> str:
+def _said(error: BaseException, folder: str) -> str:
     """What one of our own errors says, with the handler's line if it came up through the handler."""
-    mine, _ = _places(error)
+    mine, _ = _places(error, folder)
     return "%s (%s)" % (error, mine) if mine else str(error)
 
 
-def load_failure(error: BaseException) -> Dict[str, Any]:
-    """The `failure` object of a load that ended with `error`."""
+def load_failure(error: BaseException, folder: str) -> Dict[str, Any]:
+    """The `failure` object of a load, of the model in `folder`, that ended with `error`."""
     text = " ".join(_text(error).split())
     if isinstance(error, SystemExit):
         text = "the handler ended the process with sys.exit(%s) while it was loading" % _text(error)
     message = "%s: %s" % (type(error).__name__, text) if text else type(error).__name__
-    place = place_of(error)
+    place = place_of(error, folder)
     return {
         "message": "%s (%s)" % (message, place) if place else message,
         "detail": describe(error),
@@ -83,25 +83,25 @@ def load_failure(error: BaseException) -> Dict[str, Any]:
     }
 
 
-def place_of(error: BaseException) -> str:
+def place_of(error: BaseException, folder: str) -> str:
     """ "file:line" of the innermost line of the user's that raised `error`, "" when there is none.
 
-    That is a line below the working folder (the model's) if the traceback has one, else the innermost line of anybody but us.
+    That is a line below `folder`, the model's, if the traceback has one, else the innermost line of anybody but us.
     """
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return "%s:%d" % (_short(error.filename), error.lineno)
-    mine, other = _places(error)
+        return "%s:%d" % (_short(error.filename, folder), error.lineno)
+    mine, other = _places(error, folder)
     return mine or other
 
 
-def _places(error: BaseException) -> Tuple[str, str]:
-    """The innermost line below the working folder, and the innermost of others that are not ours; "" where there is none."""
+def _places(error: BaseException, folder: str) -> Tuple[str, str]:
+    """The innermost line below `folder`, and the innermost of others that are not ours; "" where there is none."""
     mine = other = ""
-    here = os.path.join(os.path.realpath(os.getcwd()), "")
+    here = os.path.join(os.path.realpath(folder), "")
     step: Optional[TracebackType] = error.__traceback__
     while step is not None:
         name = step.tb_frame.f_code.co_filename
-        place = "%s:%d" % (_short(name), step.tb_lineno)
+        place = "%s:%d" % (_short(name, folder), step.tb_lineno)
         if name.startswith("<"):
             pass  # no file: the import system, or code that was made on the spot
         elif os.path.realpath(name).startswith(here):
@@ -112,8 +112,8 @@ def _places(error: BaseException) -> Tuple[str, str]:
     return mine, other
 
 
-def _short(path: str) -> str:
-    here = os.path.join(os.path.realpath(os.getcwd()), "")
+def _short(path: str, folder: str) -> str:
+    here = os.path.join(os.path.realpath(folder), "")
     real = os.path.realpath(path)
     return real[len(here) :] if real.startswith(here) else path
 

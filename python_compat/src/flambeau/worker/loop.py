@@ -69,7 +69,7 @@ class Worker:
         except BaseException as err:
             if isinstance(err, (SystemExit, KeyboardInterrupt)):
                 ended = err
-            failure = load_failure(err)
+            failure = load_failure(err, request["model_dir"])
             log.error("model %s could not be loaded\n%s", request.get("model_name"), failure["detail"])
             answer = {"failure": failure}
         if not self._is_forked(ended):

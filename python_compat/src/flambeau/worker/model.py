@@ -62,6 +62,7 @@ class Model:
         self.context = context
         self._entry = entry
         self._encoder = encoder
+        self._folder: str = context.system_properties["model_dir"]
         self._loop: Any = None
 
     @classmethod
@@ -100,7 +101,7 @@ class Model:
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as err:
-            return [failure_of(err)] * size
+            return [failure_of(err, self._folder)] * size
         finally:
             pieces.close()
 

@@ -1,0 +1,1 @@
+"""What compare.py is made of: cases, archives, servers, requests, and the comparison of answers."""
