@@ -33,10 +33,10 @@ func TestBodiesArriveWhole(t *testing.T) {
 		if part := f.last(t).Parts[0]; string(part.Data) != body || cap(part.Data) != size {
 			t.Errorf("%d bytes of known length: got %d in a buffer of %d", size, len(part.Data), cap(part.Data))
 		}
-		c.send(head + "Transfer-Encoding: chunked\r\n\r\n" + strings.TrimPrefix(chunked(body[:size/2], body[size/2:]), "0\r\n\r\n0\r\n\r\n"))
 		if size < 2 {
 			continue // an empty chunk ends a body
 		}
+		c.send(head + "Transfer-Encoding: chunked\r\n\r\n" + chunked(body[:size/2], body[size/2:]))
 		if r := c.receive("POST"); r.status != 200 {
 			t.Fatalf("%d bytes in chunks: %d %.200s", size, r.status, r.body)
 		}
@@ -171,15 +171,11 @@ func TestSlowHeadIsCutOff(t *testing.T) {
 	} else if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // a net.Error is not wrapped
 		t.Error("the connection stays open")
 	}
-	if len(f.waitNothing()) != 0 {
-		t.Error("the access log has a request that never was")
-	}
-}
-
-func (f *fixture) waitNothing() []AccessEntry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.access
+	if len(f.access) != 0 {
+		t.Error("the access log has a request that never was")
+	}
 }
 
 func TestBudget(t *testing.T) {

@@ -39,13 +39,13 @@ func boundaryParam(contentType string) (string, bool) {
 // cut gives the parts before the cut, and one that does not begin with a delimiter gives none; plain fields are never decoded; a
 // part without a name is an error. The parts' data are pieces of the body.
 func parseMultipart(body []byte, boundary string) ([]infer.Part, error) {
-	return (&multipart{}).read(body, boundary, "")
+	return (&formReader{}).read(body, boundary, "")
 }
 
-type multipart struct{ parts []infer.Part }
+type formReader struct{ parts []infer.Part }
 
 // read reads a body, or a part that is one itself (group is then that part's name).
-func (m *multipart) read(body []byte, boundary, group string) ([]infer.Part, error) {
+func (m *formReader) read(body []byte, boundary, group string) ([]infer.Part, error) {
 	if boundary == "" {
 		return m.parts, nil
 	}
@@ -75,7 +75,7 @@ func (m *multipart) read(body []byte, boundary, group string) ([]infer.Part, err
 }
 
 // add keeps a part.
-func (m *multipart) add(h partHead, data []byte, group string) error {
+func (m *formReader) add(h partHead, data []byte, group string) error {
 	name, file := h.name, h.file
 	switch {
 	case group != "":

@@ -346,6 +346,39 @@ func TestResponseTimeoutKillsTheWorkerAndServesOn(t *testing.T) {
 	})
 }
 
+// TestResponseTimeoutIsForEachPiece has a stream that takes much longer than the timeout as a whole, and then stalls.
+func TestResponseTimeoutIsForEachPiece(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := fakes{predict: func(ctx context.Context, _ *backendtest.Instance, items []infer.Item) ([]infer.Result, error) {
+			for range 5 {
+				time.Sleep(4 * time.Second)
+				items[0].Emit(infer.Result{Body: []byte("piece")})
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}}.launcher()
+		a := named("a", "1.0")
+		a.Settings.ResponseTimeout = ptr(5 * time.Second)
+		h := newHouse(t, l, archives{"a.mar": a}, nil)
+		register(t, h, Spec{URL: "a.mar", Synchronous: true})
+		v, err := h.Resolve(infer.ModelRef{Name: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot, err := v.Pool().Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, pieces := time.Now(), 0
+		_, err = slot.Execute(t.Context(), []infer.Item{{Emit: func(infer.Result) { pieces++ }}})
+		slot.Release()
+		if !fault.Is(err, fault.ResponseTimeout) || pieces != 5 || time.Since(begun) != 25*time.Second {
+			t.Errorf("%v after %d pieces and %v", err, pieces, time.Since(begun))
+		}
+		h.end(t)
+	})
+}
+
 func TestStartupTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := fakes{load: func(ctx context.Context) error {

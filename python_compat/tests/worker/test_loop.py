@@ -171,6 +171,9 @@ class H:
         if cmd == "error":
             send(["p"], ids, "not today", 409, ctx)
             return ["x"]
+        if cmd == "odd":
+            send(["p"], ids, "odd", 42, ctx)
+            return ["x"]
         if cmd == "some":
             send({1: "only"}, {1: ids[1]}, "m", 200, ctx)
             return ["a", "b"]
@@ -216,6 +219,8 @@ def test_a_stream_that_breaks_off(session: Session, tmp_path: Path) -> None:
 def test_an_error_as_a_piece(session: Session, tmp_path: Path) -> None:
     (_, (piece,)), (_, (last,)) = streamed(session, tmp_path, "error")
     assert (piece.outcome, piece.status, piece.message) == (1, 409, "not today")
+    (odd,) = session.frames(body(b"odd", "text/plain"))[0][1]
+    assert (odd.outcome, odd.status) == (1, 500), "HTTP has no 42"
     assert last.body == b"x"
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 
 from flambeau.worker import encode, frames, loader, paths, rows
-from flambeau.worker.failure import failure_of
+from flambeau.worker.failure import HIGHEST_STATUS, LOWEST_STATUS, failure_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Pieces:
         if code == 200:
             results = self._encoder.pieces(values, context, ids, self._size)
         else:
-            results = [frames.Failure(frames.HANDLER_FAILED, code, message)] * self._size
+            status = code if LOWEST_STATUS <= code <= HIGHEST_STATUS else 500
+            results = [frames.Failure(frames.HANDLER_FAILED, status, message)] * self._size
         self.sent = True
         self._send(frames.encode_results(frames.PIECE, self._batch_id, results))
 
