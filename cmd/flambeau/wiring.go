@@ -194,7 +194,7 @@ func newPythonCommand(cfg *config.Config) (*python.Command, error) {
 	}
 	command, err := python.New(python.Options{
 		Interpreter: interpreter, Python3: python3, Home: home, Library: findLibrary(cfg.Env.Library, home), Env: cfg.Env.All,
-		Hidden: func(name string) bool { return cfg.BlacklistEnv != nil && cfg.BlacklistEnv.Match(name) }, DecodeInput: cfg.DecodeInput, IPEX: cfg.IPEX, IPEXGPU: cfg.IPEXGPU,
+		Hidden: func(name string) bool { return cfg.BlacklistEnv != nil && cfg.BlacklistEnv.Match(name) }, MetricsConfig: absolute(cfg.MetricsConfig), DecodeInput: cfg.DecodeInput, IPEX: cfg.IPEX, IPEXGPU: cfg.IPEXGPU,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("Python workers cannot be started: %w", err) //nolint:staticcheck // a name

@@ -23,6 +23,9 @@ type Policy struct {
 	MaxDelay time.Duration
 	// IdleOnly refuses a request unless an idle worker can take it at once (TorchServe's job tickets).
 	IdleOnly bool
+	// Continuous keeps a batch with its worker for as long as one of its requests has more answers to come, and fills the places of those that are
+	// done (TorchServe's continuousBatching).
+	Continuous bool
 }
 
 // Queue is the queue of one model version. Its methods are safe for concurrent use.
@@ -46,6 +49,8 @@ type pending struct {
 	place    *list.Element // in waiting; nil once taken
 	gone     bool          // nobody waits for the answer any more
 	answered chan outcome  // holds one
+
+	begun time.Time // when its first batch left; for continuous batches
 }
 
 type outcome struct {
@@ -175,7 +180,16 @@ func (q *Queue) Run(ctx context.Context) {
 			slot.Release()
 			continue
 		}
-		q.running.Go(func() { q.execute(ctx, slot, batch) })
+		q.mu.Lock()
+		continuous := q.policy.Continuous
+		q.mu.Unlock()
+		q.running.Go(func() {
+			if continuous {
+				q.executeSteps(ctx, slot, batch)
+			} else {
+				q.execute(ctx, slot, batch)
+			}
+		})
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		q.Close(cause)

@@ -50,7 +50,8 @@ func (w *workers) Acquire(ctx context.Context) (backend.Slot, error) {
 	}
 }
 
-func (w *workers) Release() { w.slots <- struct{}{} }
+func (w *workers) Release()       { w.slots <- struct{}{} }
+func (w *workers) Retiring() bool { return false }
 
 func (w *workers) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	ids := make([]string, len(items))

@@ -147,7 +147,7 @@ func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
 	default:
 	}
 	q, err := batch.New(v.Pool(), batch.Policy{
-		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(),
+		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(), Continuous: v.Continuous(),
 	})
 	if err != nil {
 		return nil, fault.New(fault.Internal, "the model's queue cannot be made", err)

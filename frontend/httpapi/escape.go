@@ -50,15 +50,15 @@ func queryOf(target string) ([]pair, error) {
 		if name >= end {
 			return nil
 		}
-		if value <= name {
-			value = end + 1
+		nameEnd, v := end, ""
+		if value > name {
+			nameEnd = value - 1
 		}
-		n, err := unescape(target, name, value-1, true)
+		n, err := unescape(target, name, nameEnd, true)
 		if err != nil {
 			return err
 		}
-		v := ""
-		if value < end {
+		if nameEnd < end {
 			if v, err = unescape(target, value, end, true); err != nil {
 				return err
 			}

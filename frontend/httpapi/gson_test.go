@@ -48,7 +48,7 @@ func TestRegistrationJSON(t *testing.T) {
 		"{\n \"url\": \"a\nb\",\n é":                        gsonEOF + ": End of input at line 4 column 3 path $.é",
 		`{"x":[1`:                                           gsonEOF + ": End of input at line 1 column 8 path $.x",
 		`{"x":[1 2]}`:                                       syntax("Unterminated array at line 1 column 10 path $.x"),
-		`{"x":"\u12"}`:                                      syntax("Unterminated escape sequence at line 1 column 11 path $.x"),
+		`{"x":"\u12"}`:                                      syntax("Unterminated escape sequence at line 1 column 13 path $.x"),
 		`{"x":"\`:                                           syntax("Unterminated escape sequence at line 1 column 8 path $.x"),
 		`{"x":}`:                                            syntax("Expected value at line 1 column 7 path $.x"),
 	} {

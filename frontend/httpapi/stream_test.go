@@ -14,7 +14,9 @@ import (
 func streaming(t *testing.T, handler func(ctx context.Context, item infer.Item) (infer.Result, error)) *fixture {
 	t.Helper()
 	f := serve(t)
-	f.predictor.handler = func(ctx context.Context, _ infer.ModelRef, item infer.Item) (infer.Result, error) { return handler(ctx, item) }
+	f.predictor.handler = func(ctx context.Context, _ infer.ModelRef, item infer.Item) (infer.Result, error) {
+		return handler(ctx, item)
+	}
 	return f
 }
 

@@ -262,6 +262,13 @@ func restartOnPieces(items []infer.Item, timer *time.Timer, limit time.Duration)
 	}
 }
 
+// Retiring implements backend.Slot.
+func (s *slot) Retiring() bool {
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	return s.member.leaving
+}
+
 // Release implements backend.Slot.
 func (s *slot) Release() { s.pool.release(s.member) }
 

@@ -62,6 +62,9 @@ func (v *Version) ClientTimeout() time.Duration { return v.settings.clientTimeou
 // IdleOnly says that a request is refused unless a worker is idle (useJobTicket).
 func (v *Version) IdleOnly() bool { return v.settings.useJobTicket }
 
+// Continuous says that batches stay with their worker while one of their requests has more answers to come (continuousBatching).
+func (v *Version) Continuous() bool { return v.settings.continuousBatching }
+
 func (v *Version) responseTimeout() time.Duration { return v.settings.responseTimeout }
 
 func (v *Version) event(e Event) { v.manager.event(e) }

@@ -89,6 +89,8 @@ type Pool interface {
 // Slot is the right to run one batch on an instance.
 type Slot interface {
 	Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error)
+	// Retiring says that the instance is to take nothing new: who runs several batches on one slot ends soon.
+	Retiring() bool
 	Release() // exactly once; the last one lets a draining instance go
 }
 

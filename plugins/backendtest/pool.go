@@ -86,6 +86,9 @@ func (s *Slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 	return s.instance.Predict(ctx, items)
 }
 
+// Retiring implements backend.Slot: the instances of a Pool never retire.
+func (s *Slot) Retiring() bool { return false }
+
 // Release implements backend.Slot.
 func (s *Slot) Release() {
 	s.use(true)

@@ -172,12 +172,15 @@ func (x *exchange) hand(w waiting, kind frame.Kind, b []byte) error {
 		return nil
 	}
 	for i := range answers {
-		if emit := w.items[i].Emit; emit != nil {
+		if emit := w.items[i].Emit; emit != nil && isPiece(&answers[i]) {
 			emit(answers[i])
 		}
 	}
 	return nil
 }
+
+// isPiece says whether an intermediate answer was given to this request: a piece frame has an empty result for each that got none.
+func isPiece(r *infer.Result) bool { return len(r.Body) > 0 || len(r.Header) > 0 || r.Err != nil }
 
 // give answers the Predict, unless it was answered already by a piece that could not be read.
 func (w waiting) give(a answer) {

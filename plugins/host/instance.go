@@ -241,6 +241,9 @@ func (i *instance) askToEnd(ctx context.Context) error {
 		if status.Code(err) == codes.Unavailable {
 			return err
 		}
+		if ctx.Err() != nil { // it is to be killed, not to be asked
+			return nil
+		}
 		i.launcher.opts.Logger.WarnContext(ctx, "worker could not close its model", "worker_pid", i.PID(), "error", err.Error())
 	}
 	// The answer is lost more often than not: the plugin closes the connection that it would come on.

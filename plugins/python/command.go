@@ -21,6 +21,8 @@ type Options struct {
 	Env []string
 	// Hidden says which variables of Env workers must not see; nil hides none.
 	Hidden func(name string) bool
+	// MetricsConfig is the metrics.yaml that handlers' metrics are checked against; "" means TorchServe's.
+	MetricsConfig string
 	// DecodeInput lets workers decode JSON and text bodies (TorchServe's decode_input_request).
 	DecodeInput bool
 	// IPEX and IPEXGPU are passed on to handlers (ipex_enable, ipex_gpu_enable).
@@ -35,7 +37,7 @@ type Command struct {
 }
 
 // ownVariables are the server's and the process border's: a worker gets its own values or none.
-var ownVariables = [...]string{"FLAMBEAU_PLUGIN", "FLAMBEAU_MAX_MESSAGE_BYTES", "FLAMBEAU_LIBRARY", "FLAMBEAU_HOME", "FLAMBEAU_PYTHON"}
+var ownVariables = [...]string{"FLAMBEAU_PLUGIN", "FLAMBEAU_MAX_MESSAGE_BYTES", "FLAMBEAU_LIBRARY", "FLAMBEAU_HOME", "FLAMBEAU_PYTHON", "FLAMBEAU_METRICS_CONFIG"}
 
 // New looks whether the worker and its library are there.
 func New(opts Options) (*Command, error) {
@@ -66,6 +68,9 @@ func (c *Command) environment() []string {
 			continue
 		}
 		env = append(env, entry)
+	}
+	if c.opts.MetricsConfig != "" {
+		env = append(env, "FLAMBEAU_METRICS_CONFIG="+c.opts.MetricsConfig)
 	}
 	return append(env,
 		"FLAMBEAU_LIBRARY="+c.opts.Library,

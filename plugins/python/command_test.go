@@ -30,7 +30,7 @@ func home(t *testing.T) string {
 func TestSpec(t *testing.T) {
 	dir := home(t)
 	c, err := New(Options{
-		Interpreter: "/usr/bin/python", Python3: "/usr/bin/python3", Home: dir, DecodeInput: true,
+		Interpreter: "/usr/bin/python", Python3: "/usr/bin/python3", Home: dir, DecodeInput: true, MetricsConfig: "/etc/metrics.yaml",
 		Env:    []string{"PATH=/bin", "SECRET_KEY=x", "TS_DECODE_INPUT_REQUEST=false", "FLAMBEAU_PLUGIN=old", "PYTHONPATH=/extra"},
 		Hidden: func(name string) bool { return strings.HasPrefix(name, "SECRET") },
 	})
@@ -40,7 +40,7 @@ func TestSpec(t *testing.T) {
 	want := backend.ProcessSpec{
 		Path: "/usr/bin/python", Args: []string{filepath.Join(dir, "flambeau/worker/__main__.py")}, Dir: "/models/m",
 		Env: []string{
-			"PATH=/bin", "PYTHONPATH=/extra", "FLAMBEAU_LIBRARY=" + filepath.Join(dir, "flambeau/_lib/libflambeau.so"),
+			"PATH=/bin", "PYTHONPATH=/extra", "FLAMBEAU_METRICS_CONFIG=/etc/metrics.yaml", "FLAMBEAU_LIBRARY=" + filepath.Join(dir, "flambeau/_lib/libflambeau.so"),
 			"TS_DECODE_INPUT_REQUEST=true", "TS_IPEX_ENABLE=false", "TS_IPEX_GPU_ENABLE=false",
 		},
 	}

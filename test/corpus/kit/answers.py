@@ -22,8 +22,8 @@ MISSING = "<missing>"
 def plain(answer: Answer, request: dict[str, Any]) -> dict[str, Any]:
     """An answer as JSON: its outcome, status, headers and body, without what changes with each request.
 
-    `request` says what else is left out: keep_lines (an expression that lines of the body have to contain), pick (paths into a
-    JSON body), mask (pairs of an expression and what takes its place).
+    `request` says what else is left out: keep_lines (an expression that lines of the body have to contain), pick (paths into
+    a JSON body), mask (pairs of an expression and what takes its place).
     """
     if answer.outcome != "answered":
         return {"outcome": answer.outcome}
@@ -85,8 +85,8 @@ def _pick(text: str, paths: list[str]) -> Any:
 def differences(original: dict[str, Any], ours: dict[str, Any], recorded: bool, floats: bool) -> list[tuple[str, Any, Any]]:
     """What differs: the name of the part, and both.
 
-    `recorded`: the original was recorded, perhaps on another machine, with another torch: the bytes of torch.save are not compared,
-    and with `floats` numbers in JSON may be off by a little.
+    `recorded`: the original was recorded, perhaps on another machine, with another torch: the bytes of torch.save are not
+    compared, and with `floats` numbers in JSON may be off by a little.
     """
     found = []
     for part in sorted(set(original) | set(ours)):

@@ -76,9 +76,11 @@ def _arguments(case: Case, archive: dict[str, Any], made: Path) -> list[str]:
         return str(case.folder / name if (case.folder / name).exists() else made / name)
 
     handler = archive["handler"]
-    file = handler.partition(":")[0]
-    if (case.folder / file).exists() or (case.folder / (file + ".py")).exists():
-        handler = str(case.folder / handler)
+    file, colon, function = handler.partition(":")
+    for known in (path(file), path(file + ".py")):
+        if Path(known).is_file():
+            handler = (known if colon == "" else known[: -len(".py")]) + colon + function
+            break
     arguments = ["--model-name", archive["name"], "--version", archive["version"], "--handler", handler]
     for key, option in (
         ("model_file", "--model-file"),

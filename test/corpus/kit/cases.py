@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-CASE_KEYS = {"clause", "archive", "archives", "settings", "register", "requests", "needs", "floats", "differs"}
-ARCHIVE_KEYS = {
-    "name", "version", "handler", "model_file", "serialized", "extra", "config", "requirements", "runtime", "format", "register", "differs",
-}  # fmt: skip
-REQUEST_KEYS = {
-    "method", "path", "port", "headers", "text", "json", "base64", "file", "repeat", "form", "parts", "limit",
-    "keep_lines", "pick", "mask", "torch_bytes", "differs",
-}  # fmt: skip
+CASE_KEYS = "clause archive archives settings register requests needs floats differs"
+ARCHIVE_KEYS = "name version handler model_file serialized extra config requirements runtime format register differs"
+REQUEST_KEYS = (
+    "method path port headers text json base64 file repeat form parts limit until keep_lines pick mask torch_bytes differs"
+)
 
 
 class CaseError(Exception):
@@ -78,10 +75,10 @@ def _has_body(request: dict[str, Any]) -> bool:
     return any(key in request for key in ("text", "json", "base64", "file", "repeat", "form", "parts"))
 
 
-def _only(where: Path, fields: dict[str, Any], known: Any) -> None:
-    unknown = sorted(set(fields) - set(known))
+def _only(where: Path, fields: dict[str, Any], known: str) -> None:
+    unknown = sorted(set(fields) - set(known.split()))
     if unknown:
-        raise CaseError("%s: unknown keys %s; known are %s" % (where, ", ".join(unknown), ", ".join(sorted(known))))
+        raise CaseError("%s: unknown keys %s; known are: %s" % (where, ", ".join(unknown), known))
 
 
 def read_all(folder: Path) -> list[Case]:

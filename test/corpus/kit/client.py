@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import time
@@ -78,9 +79,10 @@ def multipart(parts: list[dict[str, Any]], folders: list[Path]) -> bytes:
 def encode(request: dict[str, Any], address: tuple[str, int], folders: list[Path]) -> bytes:
     """The bytes of a request."""
     body, content_type = payload(request, folders)
-    headers: list[tuple[str, str]] = [("Host", "%s:%d" % address)]
-    headers += [(name, value) for name, value in request.get("headers", [])]
+    headers = [(name, value) for name, value in request.get("headers", [])]
     given = {name.lower() for name, _ in headers}
+    if "host" not in given:
+        headers.insert(0, ("Host", "%s:%d" % address))
     if content_type and "content-type" not in given:
         headers.append(("Content-Type", content_type))
     if body is not None:
@@ -102,10 +104,9 @@ def _ask(data: bytes, address: tuple[str, int], limit: float) -> Answer:
     answer = Answer("no answer in time")
     try:
         with socket.create_connection(address, timeout=CONNECT_LIMIT) as connection:
-            try:
+            # A server may refuse a body before it has all of it; its answer says so.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(data)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # a server may refuse a body before it has all of it; its answer says so
             _Reader(connection, time.monotonic() + limit).answer(answer)
             answer.outcome = "answered"
     except ConnectionRefusedError:

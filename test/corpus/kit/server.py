@@ -41,7 +41,7 @@ class Server:
     def __init__(
         self, name: str, command: list[str], keep_env: list[str], folder: Path, store: Path, settings: dict[str, str]
     ) -> None:
-        """`folder` gets the server's files, `store` has the archives; variables in `keep_env` reach it although they look private."""
+        """`folder` gets the server's files, `store` has the archives; the variables in `keep_env` are passed on."""
         self.name = name
         self.addresses: dict[str, tuple[str, int]] = {}
         self._command = command

@@ -1,0 +1,11 @@
+import json
+
+
+class Handler:
+    def initialize(self, context):
+        self.at_load = json.dumps(context.model_yaml_config, sort_keys=True)
+
+    def handle(self, data, context):
+        config = context.model_yaml_config
+        same = json.dumps(config, sort_keys=True) == self.at_load
+        return [{"config": config, "unchanged": same, "keys": list(config)} for _ in data]

@@ -1,0 +1,1 @@
+from implementation import handle  # noqa: F401

@@ -1,0 +1,6 @@
+class Service:
+    def initialize(self, context):
+        pass
+
+    def handle(self, data, context):
+        return ["class"] * len(data)

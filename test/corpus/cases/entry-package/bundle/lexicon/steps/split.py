@@ -1,0 +1,5 @@
+from ..common import SEPARATOR
+
+
+def words(text):
+    return text.split(SEPARATOR)

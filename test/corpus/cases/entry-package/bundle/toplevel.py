@@ -1,0 +1,1 @@
+TITLE = "beside the handler"

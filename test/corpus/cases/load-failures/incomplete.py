@@ -1,0 +1,3 @@
+class Handler:
+    def handle(self, data, context):
+        return ["never"] * len(data)

@@ -1,0 +1,3 @@
+class Handler:
+    def initialize(self, context):
+        pass
