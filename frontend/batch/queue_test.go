@@ -41,6 +41,10 @@ func newWorkers(n int, handle func(context.Context, []infer.Item) ([]infer.Resul
 
 func (w *workers) Free() int { return len(w.slots) }
 
+func (w *workers) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) { return w.Acquire(ctx) }
+
+func (w *workers) Workers() []int { return []int{0} }
+
 func (w *workers) Acquire(ctx context.Context) (backend.Slot, error) {
 	select {
 	case <-w.slots:

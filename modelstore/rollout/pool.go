@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,17 +15,27 @@ import (
 
 // pool hands out the slots of one version's ready instances, one batch per instance at a time.
 type pool struct {
-	mu      sync.Mutex     // guards what follows
-	ready   []*member      // in the order of their last use: the longest idle one first
-	waiters []chan *member // who waits for a slot, the longest waiting first; each holds one
-	hopes   int            // workers that are ready or may get ready
-	timeout time.Duration  // how long a batch may take
-	absent  error          // what Acquire says while there are no hopes
+	mu      sync.Mutex    // guards what follows
+	ready   []*member     // in the order of their last use: the longest idle one first
+	waiters []*waiter     // who waits for a slot, the longest waiting first
+	hopes   map[int]bool  // workers that are ready or may get ready
+	timeout time.Duration // how long a batch may take
+	absent  error         // what Acquire says while there are no hopes
 }
+
+// waiter is an Acquire that waits.
+type waiter struct {
+	worker int          // whose slot it wants; anyWorker for any
+	given  chan *member // holds one; closed when there is no hope for one
+}
+
+// anyWorker is no worker's identifier.
+const anyWorker = -1
 
 // member is a ready instance in a pool.
 type member struct {
 	inst     backend.Instance
+	worker   int
 	busy     bool
 	leaving  bool          // takes nothing new
 	released chan struct{} // closed when it is leaving and not busy
@@ -35,47 +47,58 @@ type member struct {
 }
 
 func newPool(timeout time.Duration) *pool {
-	return &pool{timeout: timeout, absent: fault.New(fault.NoWorker, "the model has no worker", nil)}
+	return &pool{hopes: map[int]bool{}, timeout: timeout, absent: fault.New(fault.NoWorker, "the model has no worker", nil)}
 }
 
 var _ backend.Pool = (*pool)(nil)
 
 // hope counts a worker that may get ready; lose takes it back for good.
-func (p *pool) hope() {
+func (p *pool) hope(worker int) {
 	p.mu.Lock()
-	p.hopes++
+	p.hopes[worker] = true
 	p.mu.Unlock()
 }
 
-func (p *pool) lose() {
+func (p *pool) lose(worker int) {
 	p.mu.Lock()
-	p.hopes--
-	var orphans []chan *member
-	if p.hopes == 0 {
-		orphans, p.waiters = p.waiters, nil
-	}
+	delete(p.hopes, worker)
+	var orphans []*waiter
+	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
+		hopeless := w.worker == worker || len(p.hopes) == 0
+		if hopeless {
+			orphans = append(orphans, w)
+		}
+		return hopeless
+	})
 	p.mu.Unlock()
 	for _, w := range orphans {
-		close(w)
+		close(w.given)
 	}
 }
 
-// workers is the number of workers that are ready or may get ready.
-func (p *pool) workers() int {
+// Workers implements backend.Pool: the workers that are ready or may get ready, in the order of their identifiers.
+func (p *pool) Workers() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.hopes
+	return slices.Sorted(maps.Keys(p.hopes))
 }
 
-// add makes a ready instance available.
-func (p *pool) add(inst backend.Instance) *member {
-	m := &member{inst: inst, released: make(chan struct{}), overdue: make(chan struct{})}
+// hasWorkers says whether there is one.
+func (p *pool) hasWorkers() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.hopes) > 0
+}
+
+// add makes a worker's ready instance available.
+func (p *pool) add(inst backend.Instance, worker int) *member {
+	m := &member{inst: inst, worker: worker, released: make(chan struct{}), overdue: make(chan struct{})}
 	p.mu.Lock()
 	p.ready = append(p.ready, m)
 	w := p.matched()
 	p.mu.Unlock()
 	if w != nil {
-		w.waiter <- w.member
+		w.waiter.given <- w.member
 	}
 	return m
 }
@@ -100,28 +123,25 @@ func (p *pool) leave(m *member) {
 }
 
 type match struct {
-	waiter chan *member
+	waiter *waiter
 	member *member
 }
 
-// matched gives the longest idle member to the longest waiting waiter, if there are both; p.mu is held.
+// matched gives the longest idle member to the longest waiting waiter that it suits, if there are both; p.mu is held.
 func (p *pool) matched() *match {
-	if len(p.waiters) == 0 {
-		return nil
+	for i, w := range p.waiters {
+		if m := p.idle(w.worker); m != nil {
+			p.waiters = slices.Delete(p.waiters, i, i+1)
+			return &match{w, m}
+		}
 	}
-	m := p.idle()
-	if m == nil {
-		return nil
-	}
-	w := p.waiters[0]
-	p.waiters = p.waiters[1:]
-	return &match{w, m}
+	return nil
 }
 
-// idle takes the longest idle member; p.mu is held.
-func (p *pool) idle() *member {
+// idle takes the longest idle member of a worker, or of any; p.mu is held.
+func (p *pool) idle(worker int) *member {
 	for i, m := range p.ready {
-		if m.busy {
+		if m.busy || worker != anyWorker && m.worker != worker {
 			continue
 		}
 		m.busy = true
@@ -147,28 +167,33 @@ func (p *pool) Free() int {
 
 // Acquire implements backend.Pool. It fails with fault.NoWorker when no worker is there that may get ready.
 func (p *pool) Acquire(ctx context.Context) (backend.Slot, error) {
-	m, err := p.acquire(ctx)
+	return p.AcquireFrom(ctx, anyWorker)
+}
+
+// AcquireFrom implements backend.Pool. It fails with fault.NoWorker when that worker is gone for good.
+func (p *pool) AcquireFrom(ctx context.Context, worker int) (backend.Slot, error) {
+	m, err := p.acquire(ctx, worker)
 	if err != nil {
 		return nil, err
 	}
-	return &slot{pool: p, member: m}, nil
+	return &slot{pool: p, member: m, worker: worker}, nil
 }
 
-func (p *pool) acquire(ctx context.Context) (*member, error) {
+func (p *pool) acquire(ctx context.Context, worker int) (*member, error) {
 	p.mu.Lock()
-	if p.hopes == 0 {
+	if len(p.hopes) == 0 || worker != anyWorker && !p.hopes[worker] {
 		p.mu.Unlock()
 		return nil, p.absent
 	}
-	if m := p.idle(); m != nil {
+	if m := p.idle(worker); m != nil {
 		p.mu.Unlock()
 		return m, nil
 	}
-	w := make(chan *member, 1)
+	w := &waiter{worker, make(chan *member, 1)}
 	p.waiters = append(p.waiters, w)
 	p.mu.Unlock()
 	select {
-	case m, ok := <-w:
+	case m, ok := <-w.given:
 		if !ok {
 			return nil, p.absent
 		}
@@ -180,17 +205,15 @@ func (p *pool) acquire(ctx context.Context) (*member, error) {
 }
 
 // forget takes a waiter back, and a member that was handed to it in the meantime.
-func (p *pool) forget(w chan *member) {
+func (p *pool) forget(w *waiter) {
 	p.mu.Lock()
-	for i, x := range p.waiters {
-		if x == w {
-			p.waiters = append(p.waiters[:i], p.waiters[i+1:]...)
-			p.mu.Unlock()
-			return
-		}
+	if i := slices.Index(p.waiters, w); i >= 0 {
+		p.waiters = slices.Delete(p.waiters, i, i+1)
+		p.mu.Unlock()
+		return
 	}
 	p.mu.Unlock()
-	if m, ok := <-w; ok { // it left the list, so it was answered or is just being answered
+	if m, ok := <-w.given; ok { // it left the list, so it was answered or is just being answered
 		p.release(m)
 	}
 }
@@ -204,7 +227,7 @@ func (p *pool) release(m *member) {
 	w := p.matched()
 	p.mu.Unlock()
 	if w != nil {
-		w.waiter <- w.member
+		w.waiter.given <- w.member
 	}
 }
 
@@ -212,12 +235,13 @@ func (p *pool) release(m *member) {
 type slot struct {
 	pool   *pool
 	member *member
+	worker int // that it was asked from; anyWorker for any
 }
 
 // Execute implements backend.Slot. A batch whose instance died before the batch was sent goes to another instance.
 func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	for dead(s.member.inst) {
-		m, err := s.pool.acquire(ctx)
+		m, err := s.pool.acquire(ctx, s.worker)
 		if err != nil {
 			return nil, err
 		}

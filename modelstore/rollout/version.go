@@ -42,7 +42,7 @@ func (v *Version) Ref() infer.ModelRef { return v.ref }
 func (v *Version) Pool() backend.Pool { return v.pool }
 
 // HasWorkers says whether it has a worker that is, or may get, ready. Without one a request would wait for ever.
-func (v *Version) HasWorkers() bool { return v.pool.workers() > 0 }
+func (v *Version) HasWorkers() bool { return v.pool.hasWorkers() }
 
 // Retired is closed when the version was removed.
 func (v *Version) Retired() <-chan struct{} { return v.retired }
@@ -122,7 +122,7 @@ func (v *Version) newWorker() *worker {
 		id: v.manager.nextWorkerID(), gpu: v.manager.nextGPU(v), created: time.Now(), cancel: cancel,
 		done: make(chan struct{}), settled: make(chan struct{}),
 	}
-	v.pool.hope() // now, so that a request that comes next waits for it
+	v.pool.hope(w.id) // now, so that a request that comes next waits for it
 	go w.run(life, v)
 	return w
 }

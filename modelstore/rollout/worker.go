@@ -49,7 +49,7 @@ func delay(failures int) time.Duration {
 }
 
 // forsake takes the pool's hope for the worker back: no request waits for it any more.
-func (w *worker) forsake(p *pool) { w.lost.Do(p.lose) }
+func (w *worker) forsake(p *pool) { w.lost.Do(func() { p.lose(w.id) }) }
 
 // end tells the worker to end.
 func (w *worker) end(p *pool) {
@@ -105,7 +105,7 @@ func (w *worker) serve(ctx context.Context, v *Version, l *life) (proved bool, e
 		w.move(v, l, Stopped, err)
 		return false, err
 	}
-	m := v.pool.add(inst)
+	m := v.pool.add(inst, w.id)
 	readySince := time.Now()
 	w.setReady(inst, m)
 	w.move(v, l, Ready, nil)

@@ -82,6 +82,10 @@ type Pool interface {
 	// Acquire waits for a ready instance with a free slot, before a batch is gathered, so that batches are formed as late
 	// as they can be.
 	Acquire(ctx context.Context) (Slot, error)
+	// AcquireFrom is Acquire for one of Workers, whose instances keep what they know of a sequence of requests.
+	AcquireFrom(ctx context.Context, worker int) (Slot, error)
+	// Workers gives the workers that are ready or may get ready. A worker keeps its identifier when its instance is replaced.
+	Workers() []int
 	// Free is how many slots could be had at once. It is a hint: the number may be another one a moment later.
 	Free() int
 }

@@ -45,6 +45,12 @@ func (p *Pool) Acquire(ctx context.Context) (backend.Slot, error) {
 	}
 }
 
+// AcquireFrom implements backend.Pool: the workers of a Pool are all the same.
+func (p *Pool) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) { return p.Acquire(ctx) }
+
+// Workers implements backend.Pool.
+func (p *Pool) Workers() []int { return []int{0} }
+
 // Free implements backend.Pool.
 func (p *Pool) Free() int { return len(p.free) }
 
