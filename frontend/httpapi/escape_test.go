@@ -85,7 +85,7 @@ func FuzzTarget(f *testing.F) {
 		raw := target[:pathEnd(target)]
 		if want, stdErr := url.PathUnescape(raw); (stdErr == nil) != (err == nil) {
 			t.Fatalf("%q: %v, the standard library says %v", raw, err, stdErr)
-		} else if err == nil && utf8.ValidString(want) && want != path {
+		} else if err == nil && utf8.ValidString(target) && utf8.ValidString(want) && want != path {
 			t.Fatalf("%q: %q, the standard library reads %q", raw, path, want)
 		}
 		_, query, _ := strings.Cut(target, "?")

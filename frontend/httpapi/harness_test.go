@@ -147,11 +147,12 @@ func (c *client) send(text string) {
 	}
 }
 
-// answer is a response as a client sees it.
+// reply is a response as a client sees it.
 type reply struct {
 	status int
 	header http.Header
 	body   string
+	closes bool // it has Connection: close
 }
 
 // receive reads a response to a request with that method.
@@ -166,13 +167,13 @@ func (c *client) receive(method string) reply {
 		c.t.Fatalf("reading the answer's body: %v", err)
 	}
 	_ = res.Body.Close()
-	return reply{res.StatusCode, res.Header, string(body)}
+	return reply{res.StatusCode, res.Header, string(body), res.Close}
 }
 
 // ended says whether the server closes the connection. An open one is found out by another request, which it must answer.
 func (c *client) ended(r reply) bool {
 	c.t.Helper()
-	if r.header.Get("Connection") == "close" {
+	if r.closes {
 		if _, err := c.br.ReadByte(); err == nil {
 			c.t.Error("something comes after the last answer")
 		}

@@ -369,11 +369,12 @@ func TestResponseTimeoutIsForEachPiece(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begun, pieces := time.Now(), 0
-		_, err = slot.Execute(t.Context(), []infer.Item{{Emit: func(infer.Result) { pieces++ }}})
+		begun := time.Now()
+		var pieces atomic.Int32
+		_, err = slot.Execute(t.Context(), []infer.Item{{Emit: func(infer.Result) { pieces.Add(1) }}})
 		slot.Release()
-		if !fault.Is(err, fault.ResponseTimeout) || pieces != 5 || time.Since(begun) != 25*time.Second {
-			t.Errorf("%v after %d pieces and %v", err, pieces, time.Since(begun))
+		if !fault.Is(err, fault.ResponseTimeout) || pieces.Load() != 5 || time.Since(begun) != 25*time.Second {
+			t.Errorf("%v after %d pieces and %v", err, pieces.Load(), time.Since(begun))
 		}
 		h.end(t)
 	})

@@ -13,8 +13,8 @@ from kit.client import Answer
 
 RECORD_WHOLE = 4096  # bytes of a body up to which it is recorded as it is, and not by its digest
 TOLERANCE = {"rel_tol": 1e-4, "abs_tol": 1e-6}
-# Of the headers these have nothing to do with the handler, or differ by nature.
-LEFT_OUT = ("date", "content-length", "x-request-id")
+# Headers that differ by nature, and those that Flambeau adds of its own.
+LEFT_OUT = ("date", "content-length", "x-request-id", "x-flambeau-")
 MASKED_ID = "<request id>"
 MISSING = "<missing>"
 
@@ -27,7 +27,7 @@ def plain(answer: Answer, request: dict[str, Any]) -> dict[str, Any]:
     """
     if answer.outcome != "answered":
         return {"outcome": answer.outcome}
-    headers = sorted([name.lower(), value] for name, value in answer.headers if name.lower() not in LEFT_OUT)
+    headers = sorted([name.lower(), value] for name, value in answer.headers if not name.lower().startswith(LEFT_OUT))
     result: dict[str, Any] = {"status": answer.status, "headers": headers}
     request_id = answer.header("x-request-id")
     if request_id is not None:

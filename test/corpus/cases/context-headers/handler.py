@@ -9,7 +9,7 @@ class Handler:
         headers = dict(context.get_all_request_header(index))
         headers.pop("Host", None)  # the port is another one each time
         return {
-            "all": headers,
+            "all": sorted(headers.items()),
             "exact": [context.get_request_header(index, name) for name in ("X-Mixed-Case", "x-mixed-case", "x-lower", "X-Lower")],
             "id": context.get_request_id(index),
             "ids": list(context.request_ids.items()),

@@ -15,4 +15,4 @@ class Summer(BaseHandler):
         return super().preprocess([row["body"] for row in data])
 
     def postprocess(self, data):
-        return [{"sums": super(Summer, self).postprocess(data), "has target": hasattr(self, "target")}]
+        return [{"sums": super().postprocess(data), "has target": hasattr(self, "target")}]

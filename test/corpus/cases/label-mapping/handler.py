@@ -14,5 +14,7 @@ class Labels:
                 mapping = load_label_mapping(body)
                 return [mapping, map_class_to_label([[0.5, 0.25], [0.125, 0.0625]], mapping)]
             return map_class_to_label(body["probs"], body["mapping"], body["classes"])
-        except Exception as err:
-            return "%s: %s" % (type(err).__name__, str(err).split(":")[0])
+        except KeyError as err:
+            return "no label for %s" % err
+        except Exception:
+            return "refused"
