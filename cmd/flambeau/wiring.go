@@ -72,7 +72,7 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, watch observer) (c *core, 
 		return c, fmt.Errorf("the models: %w", err)
 	}
 	c.dispatcher, err = dispatch.New(dispatch.Options{
-		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: watch.Answered,
+		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: watch.Answered, Sequence: dispatch.SequenceHeaders(cfg.SequenceHeaders),
 	})
 	return c, err
 }

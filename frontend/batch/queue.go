@@ -51,6 +51,8 @@ type pending struct {
 	answered chan outcome  // holds one
 
 	begun time.Time // when its first batch left; for continuous batches
+	watch string    // a response header to note, "" for none
+	noted string    // that header's last value
 }
 
 type outcome struct {
@@ -185,9 +187,9 @@ func (q *Queue) Run(ctx context.Context) {
 		q.mu.Unlock()
 		q.running.Go(func() {
 			if continuous {
-				q.executeSteps(ctx, slot, batch)
+				runSteps(ctx, slot, batch, q.refill)
 			} else {
-				q.execute(ctx, slot, batch)
+				run(ctx, slot, batch)
 			}
 		})
 	}
@@ -282,27 +284,6 @@ func (q *Queue) stillWanted(batch []*pending) []*pending {
 	return kept
 }
 
-func (q *Queue) execute(ctx context.Context, slot backend.Slot, batch []*pending) {
-	items := make([]infer.Item, len(batch))
-	for i, p := range batch {
-		items[i] = p.item
-	}
-	begun := time.Now()
-	results, err := slot.Execute(ctx, items)
-	ran := time.Since(begun)
-	slot.Release() // before the answers, so that a client's next request finds the worker free
-	if err == nil && len(results) != len(batch) {
-		err = fault.Newf(fault.Internal, "the worker gave %d answers to %d requests", len(results), len(batch))
-	}
-	for i, p := range batch {
-		o := outcome{err: err, times: Times{Queued: begun.Sub(p.arrived), Ran: ran}}
-		if err == nil {
-			o.result, o.err = results[i], results[i].Err
-		}
-		p.answered <- o
-	}
-}
-
 // Fail answers everything that waits with err; what a worker has is not touched.
 func (q *Queue) Fail(err error) {
 	q.mu.Lock()
@@ -314,9 +295,7 @@ func (q *Queue) Fail(err error) {
 		}
 	}
 	q.mu.Unlock()
-	for _, p := range all {
-		p.answered <- outcome{err: err, times: Times{Queued: time.Since(p.arrived)}}
-	}
+	answerAll(all, err)
 }
 
 // ErrClosed is the reason of a queue that was closed without another one.
@@ -333,4 +312,22 @@ func (q *Queue) Close(reason error) {
 	}
 	q.mu.Unlock()
 	q.signal()
+}
+
+// refill drops those of a continuous batch that nobody waits for, and fills the free places with what waits; nobody waits for others here.
+func (q *Queue) refill(batch []*pending, retiring bool) []*pending {
+	batch = q.stillWanted(batch)
+	q.mu.Lock()
+	alone := q.waiting.Front() != nil && isAlone(q.waiting.Front().Value)
+	q.mu.Unlock()
+	if alone || retiring { // what goes alone needs this batch to end first
+		return batch
+	}
+	batch, _, _ = q.take(batch)
+	return q.stillWanted(batch)
+}
+
+func isAlone(v any) bool {
+	p, ok := v.(*pending)
+	return ok && p.item.Alone
 }

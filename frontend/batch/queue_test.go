@@ -41,7 +41,9 @@ func newWorkers(n int, handle func(context.Context, []infer.Item) ([]infer.Resul
 
 func (w *workers) Free() int { return len(w.slots) }
 
-func (w *workers) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) { return w.Acquire(ctx) }
+func (w *workers) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) {
+	return w.Acquire(ctx)
+}
 
 func (w *workers) Workers() []int { return []int{0} }
 

@@ -2,10 +2,15 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/flambeau-serve/flambeau/frontend/batch"
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -33,9 +38,15 @@ type Options struct {
 	Models Models
 	// QueueBytes is how many payload bytes may wait for one model version; 0 for no limit.
 	QueueBytes int64
+	// Sequence are the names of the headers that carry sequences.
+	Sequence SequenceHeaders
 	// Observe is called after each answer; it must not block. May be nil.
 	Observe func(Observation)
 }
+
+// SequenceHeaders are the names of the headers that carry sequences: which one a request belongs to, that it begins there, and in an answer the
+// sequences that end. Empty ones mean TorchServe's.
+type SequenceHeaders struct{ ID, Start, End string }
 
 // Dispatcher holds the queues of all model versions. Its methods are safe for concurrent use.
 type Dispatcher struct {
@@ -51,8 +62,17 @@ type Dispatcher struct {
 
 // line is the queue of a version and its goroutine.
 type line struct {
-	queue *batch.Queue
+	queue queue
 	done  chan struct{} // closed when the queue has answered everything
+}
+
+// queue is what both kinds of queues do.
+type queue interface {
+	Submit(ctx context.Context, item infer.Item) (infer.Result, batch.Times, error)
+	Waiting() (waiting, limit int)
+	Run(ctx context.Context)
+	Close(reason error)
+	Fail(err error)
 }
 
 // New makes a Dispatcher.
@@ -60,6 +80,9 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.Models == nil {
 		return nil, errors.New("dispatch: Models is required")
 	}
+	opts.Sequence.ID = cmp.Or(opts.Sequence.ID, "ts_request_sequence_id")
+	opts.Sequence.Start = cmp.Or(opts.Sequence.Start, "ts_request_sequence_start")
+	opts.Sequence.End = cmp.Or(opts.Sequence.End, "ts_request_sequence_end")
 	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}}
 	d.life, d.end = context.WithCancelCause(context.Background())
 	return d, nil
@@ -99,7 +122,10 @@ func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
-	return l.queue.Submit(ctx, item)
+	if _, ok := v.Sequences(); ok {
+		d.assign(&item)
+	}
+	return l.queue.Submit(ctx, item) //nolint:wrapcheck // the queue's faults are the client's
 }
 
 // explain makes a fault of every error and words those that TorchServe words by the model's name.
@@ -146,9 +172,7 @@ func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
 		return nil, gone(v)
 	default:
 	}
-	q, err := batch.New(v.Pool(), batch.Policy{
-		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(), Continuous: v.Continuous(),
-	})
+	q, err := d.newQueue(v)
 	if err != nil {
 		return nil, fault.New(fault.Internal, "the model's queue cannot be made", err)
 	}
@@ -159,6 +183,42 @@ func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
 		q.Run(d.life)
 	}()
 	return l, nil
+}
+
+// newQueue makes a queue of the kind that the version wants.
+func (d *Dispatcher) newQueue(v *rollout.Version) (queue, error) {
+	if s, ok := v.Sequences(); ok {
+		return batch.NewSequences(v.Pool(), batch.SequencePolicy{ //nolint:wrapcheck // the caller says what it is about
+			MaxSequences: s.MaxSequences, MaxItems: s.MaxItems, Idle: s.Idle, Total: s.Total, EndHeader: d.opts.Sequence.End,
+			MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Continuous: v.Continuous(),
+		})
+	}
+	return batch.New(v.Pool(), batch.Policy{ //nolint:wrapcheck // the same
+		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(),
+		Continuous: v.Continuous(),
+	})
+}
+
+// assign finds the sequence of a request by its header. A request without one begins a sequence of its own, and the handler is told so by the two
+// headers that TorchServe adds. Handlers look the headers up by their exact names, which many HTTP clients spell in their own way.
+func (d *Dispatcher) assign(item *infer.Item) {
+	h := &d.opts.Sequence
+	item.Header = slices.Clone(item.Header)
+	for i := range item.Header {
+		f := &item.Header[i]
+		for _, name := range []string{h.ID, h.Start, h.End} {
+			if strings.EqualFold(f.Name, name) {
+				f.Name = name
+			}
+		}
+		if f.Name == h.ID {
+			item.Sequence = f.Value
+		}
+	}
+	if item.Sequence == "" && !item.Alone {
+		item.Sequence = "ts-seq-" + uuid.NewString()
+		item.Header = append(item.Header, infer.Field{Name: h.ID, Value: item.Sequence}, infer.Field{Name: h.Start, Value: "true"})
+	}
 }
 
 func gone(v *rollout.Version) error {

@@ -284,3 +284,43 @@ func TestDrain(t *testing.T) {
 		s.end(t)
 	})
 }
+
+// TestSequencesAreAssignedByHeader has a model whose requests belong to sequences.
+func TestSequencesAreAssignedByHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []infer.Item
+		l := &backendtest.Launcher{LaunchFunc: func(_ context.Context, n int, _ backend.ProcessSpec) (*backendtest.Instance, error) {
+			i := backendtest.NewInstance(strconv.Itoa(n))
+			i.PredictFunc = func(_ context.Context, items []infer.Item) ([]infer.Result, error) {
+				seen = append(seen, items...)
+				return backendtest.Echo(items), nil
+			}
+			return i, nil
+		}}
+		a := archive.Archive{Settings: archive.Settings{SequenceBatching: true, SequenceMaxIdle: time.Second, MaxNumSequence: 2, MaxSequenceJobQueueSize: 1}}
+		s := newScene(t, l, a, 1)
+		for _, header := range [][]infer.Field{
+			{{Name: "Ts_request_sequence_id", Value: "one"}, {Name: "TS_REQUEST_SEQUENCE_END", Value: "true"}}, {{Name: "x", Value: "y"}},
+		} {
+			it := item("a")
+			it.Header = header
+			if _, err := s.Submit(t.Context(), model, it); err != nil {
+				t.Error(err)
+			}
+		}
+		it := item("a")
+		it.Header = []infer.Field{{Name: "ts_request_sequence_id", Value: "three"}}
+		if _, err := s.Submit(t.Context(), model, it); !fault.Is(err, fault.Overloaded) {
+			t.Errorf("a third sequence: %v", err)
+		}
+		if len(seen) != 2 || seen[0].Sequence != "one" || seen[0].Header[0].Name != "ts_request_sequence_id" || seen[0].Header[1].Name != "ts_request_sequence_end" {
+			t.Errorf("the handler saw %+v", seen)
+		}
+		if h := seen[1].Header; len(h) != 3 || h[1].Name != "ts_request_sequence_id" || h[1].Value != seen[1].Sequence || h[2] != (infer.Field{
+			Name: "ts_request_sequence_start", Value: "true",
+		}) {
+			t.Errorf("a request without a sequence became %+v", seen[1])
+		}
+		s.end(t)
+	})
+}

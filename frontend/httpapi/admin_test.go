@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,14 +24,14 @@ import (
 type exchange struct {
 	method, target string
 	status         int
-	has            string // a part of the body, blanks between JSON tokens left out
+	has            string // a part of the body, see compact
 }
 
 func (f *fixture) check(t *testing.T, port Port, list []exchange, header ...string) {
 	t.Helper()
 	for _, e := range list {
 		r := do(t, f.addr[port], e.method, e.target, "", header...)
-		body := strings.NewReplacer("\n", "", "  ", "", `": `, `":`).Replace(r.body)
+		body := compact(r.body)
 		if r.status != e.status || !strings.Contains(body, e.has) {
 			t.Errorf("%s %s: got %d %.300s\nwant %d with %s", e.method, e.target, r.status, body, e.status, e.has)
 		}
@@ -45,6 +46,15 @@ func (f *fixture) check(t *testing.T, port Port, list []exchange, header ...stri
 			}
 		}
 	}
+}
+
+// compact leaves the blanks between JSON tokens out.
+func compact(body string) string {
+	var b bytes.Buffer
+	if json.Compact(&b, []byte(body)) != nil {
+		return body
+	}
+	return b.String()
 }
 
 const (

@@ -101,13 +101,13 @@ func (a *API) bodyEnd(q *request, buf []byte) error {
 	return nil
 }
 
-// larger is the size of the next buffer after a full one: the whole of a body of known length, else half as much again, but
-// never more than one byte over the limit.
+// larger is the size of the next buffer after a full one: the whole of a body of known length, else twice as much, but never
+// more than one byte over the limit.
 func (a *API) larger(q *request, size int64) (int64, error) {
 	if q.head.Length > 0 {
 		return q.head.Length, nil
 	}
-	next := min(size+size/2, a.opts.MaxRequestSize+1)
+	next := min(2*size, a.opts.MaxRequestSize+1)
 	return next, a.hold(q, next-size)
 }
 
@@ -137,10 +137,16 @@ func bodyError(err error) error {
 // dropBody reads what is left of a refused body and forgets it: a client that is still sending would not read the answer, and
 // closing under it could destroy the answer. A client that waits for a 100 has not begun to send.
 func (a *API) dropBody(q *request) {
-	if q.bodyDone || q.head.Malformed != "" || q.http.Header.Get("Expect") != "" {
+	if q.bodyDone || q.head.Malformed != "" {
 		return
 	}
 	q.bodyDone = true
+	if q.http.Header.Get("Expect") != "" {
+		if q.conn != nil {
+			q.conn.StopReading()
+		}
+		return
+	}
 	// drained in any case: an error means that there is nobody to read the answer
 	_, _ = io.CopyBuffer(io.Discard, io.LimitReader(q.http.Body, drainAtMost), make([]byte, scratchSize))
 }
@@ -163,7 +169,7 @@ func (a *API) sendTooLarge(q *request) {
 	}
 	q.w.WriteHeader(q.status)
 	writeHeaderNow(q.w)
-	if goesOn && control.Flush() == nil {
+	if control.Flush() == nil {
 		a.dropBody(q)
 	}
 }

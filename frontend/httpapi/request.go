@@ -22,6 +22,7 @@ import (
 type request struct {
 	w     http.ResponseWriter
 	http  *http.Request
+	conn  *wire.Conn // nil when the request did not come through one
 	head  *wire.Head
 	port  Port
 	id    string
@@ -42,7 +43,7 @@ type connKey struct{}
 func (a *API) handler(port Port) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		q := &request{w: c.Writer, http: c.Request, port: port, start: time.Now(), id: uuid.NewString()}
-		q.head = headOf(c.Request)
+		q.conn, q.head = headOf(c.Request)
 		q.bodyDone = q.head.Length == 0
 		defer a.finish(q)
 		defer a.recoverFrom(q)
@@ -162,13 +163,13 @@ func (a *API) logFailure(ctx context.Context, q *request, p *problem) {
 }
 
 // headOf finds the head that belongs to a request. One that did not come through a wire.Conn gets what net/http left of it.
-func headOf(r *http.Request) *wire.Head {
+func headOf(r *http.Request) (*wire.Conn, *wire.Head) {
 	if conn, ok := r.Context().Value(connKey{}).(*wire.Conn); ok {
 		number, err := strconv.ParseUint(strings.TrimPrefix(r.URL.Path, "/"), 10, 64)
 		if h := conn.Take(number); err == nil && h != nil {
-			return h
+			return conn, h
 		}
-		return &wire.Head{Malformed: "request number"}
+		return conn, &wire.Head{Malformed: "request number"}
 	}
 	h := &wire.Head{Method: r.Method, Target: r.RequestURI, Version: r.Proto, Length: r.ContentLength}
 	if h.Target == "" {
@@ -181,7 +182,7 @@ func headOf(r *http.Request) *wire.Head {
 		}
 	}
 	slices.SortStableFunc(h.Fields, func(x, y infer.Field) int { return strings.Compare(x.Name, y.Name) })
-	return h
+	return nil, h
 }
 
 // mimeType is the media type of the body without parameters, exactly as far as TorchServe cuts it.

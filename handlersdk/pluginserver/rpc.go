@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -33,7 +34,11 @@ func (s *rpc) Load(ctx context.Context, req *backendv1.LoadRequest) (*backendv1.
 	}
 	// No code of a user has run yet, and go-plugin has put its own pipes here by now.
 	os.Stdout, os.Stderr = s.stdout, s.stderr
-	return s.opts.Backend.Load(ctx, req)
+	resp, err := s.opts.Backend.Load(ctx, req)
+	s.mu.Lock()
+	s.concurrent = slices.Contains(resp.GetFeatures(), backendv1.FeatureConcurrent)
+	s.mu.Unlock()
+	return resp, err
 }
 
 // Unload implements backendv1.BackendServer. It waits for what is running.
@@ -53,7 +58,7 @@ func (s *rpc) Execute(stream grpc.BidiStreamingServer[backendv1.Frame, backendv1
 	s.mu.Lock()
 	loaded, again := s.loaded, s.streamed
 	s.streamed = s.streamed || loaded
-	maxBody := s.maxBody
+	maxBody, concurrent := s.maxBody, s.concurrent
 	s.mu.Unlock()
 	switch {
 	case !loaded:
@@ -63,7 +68,7 @@ func (s *rpc) Execute(stream grpc.BidiStreamingServer[backendv1.Frame, backendv1
 	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	e := &execution{
-		Server: s.Server, stream: stream, maxBody: maxBody,
+		Server: s.Server, stream: stream, maxBody: maxBody, concurrent: concurrent,
 		queue:  make(chan batch, inbox),
 		cancel: make(map[uint64]context.CancelFunc),
 	}
@@ -91,9 +96,10 @@ type batch struct {
 // execution is one Execute stream.
 type execution struct {
 	*Server
-	stream  grpc.ServerStream
-	maxBody int64
-	queue   chan batch // closed by Execute when nothing more is received
+	stream     grpc.ServerStream
+	maxBody    int64
+	concurrent bool       // each batch runs at once; the server bounds their number
+	queue      chan batch // for the others; closed by Execute when nothing more is received
 
 	sending sync.Mutex // one SendMsg at a time; gRPC asks for that. Guards closed
 	closed  bool       // nothing may be sent any more
@@ -123,9 +129,7 @@ func (e *execution) receive(ctx context.Context) error {
 			e.cancel[head.BatchID] = cancel
 			e.cancelMu.Unlock()
 			e.begin()
-			select {
-			case e.queue <- batch{ctx: batchCtx, head: head, frame: b}:
-			case <-ctx.Done():
+			if !e.take(ctx, batch{ctx: batchCtx, head: head, frame: b}) {
 				e.end()
 				return nil
 			}
@@ -147,15 +151,34 @@ func (e *execution) done(id uint64) {
 	}
 }
 
-// work runs batches until the queue is closed. What waited in it then is not run: nobody would get the answer.
+// take hands a batch over, and says whether it did before ctx ended.
+func (e *execution) take(ctx context.Context, b batch) bool {
+	if e.concurrent {
+		go e.finish(b) // Serve waits for the batches
+		return true
+	}
+	select {
+	case e.queue <- b:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// work runs batches until the queue is closed.
 func (e *execution) work() {
 	for b := range e.queue {
-		if b.ctx.Err() == nil {
-			e.run(b)
-		}
-		e.done(b.head.BatchID)
-		e.end()
+		e.finish(b)
 	}
+}
+
+// finish runs a batch, unless the stream or the batch was given up while it waited: nobody would get the answer.
+func (e *execution) finish(b batch) {
+	if b.ctx.Err() == nil {
+		e.run(b)
+	}
+	e.done(b.head.BatchID)
+	e.end()
 }
 
 func (e *execution) run(b batch) {

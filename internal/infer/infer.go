@@ -30,7 +30,9 @@ type Item struct {
 	ID     string  // the request id: unique, also in the answer's x-request-id
 	Header []Field // in the order sent, duplicates kept
 	Parts  []Part  // in the order sent, duplicates kept: a later one replaces an earlier one of the same name
-	Alone  bool    // it must be a batch by itself, whatever the batch size
+	// Sequence is the sequence that it belongs to, for models that keep state from one request to the next; "" for none.
+	Sequence string
+	Alone    bool // it must be a batch by itself, whatever the batch size
 	// Emit takes each intermediate answer, in order and before the last one, which comes as every answer does. It is called
 	// from one goroutine at a time, must not block, and may be called after nobody waits any more. Nil: they are dropped.
 	Emit func(Result)

@@ -65,6 +65,20 @@ func (v *Version) IdleOnly() bool { return v.settings.useJobTicket }
 // Continuous says that batches stay with their worker while one of their requests has more answers to come (continuousBatching).
 func (v *Version) Continuous() bool { return v.settings.continuousBatching }
 
+// SequenceSettings are the settings of a version whose requests belong to sequences (sequenceBatching).
+type SequenceSettings struct {
+	MaxSequences, MaxItems int
+	Idle, Total            time.Duration
+}
+
+// Sequences gives the settings of sequences, and whether the version has any. TorchServe reads them only beside an idle time.
+func (v *Version) Sequences() (SequenceSettings, bool) {
+	s := &v.settings
+	return SequenceSettings{
+		MaxSequences: max(s.maxNumSequence, 1), MaxItems: max(s.maxSequenceJobQueue, 1), Idle: s.sequenceMaxIdle, Total: s.sequenceTimeout,
+	}, s.sequenceBatching && s.sequenceMaxIdle > 0
+}
+
 func (v *Version) responseTimeout() time.Duration { return v.settings.responseTimeout }
 
 func (v *Version) event(e Event) { v.manager.event(e) }

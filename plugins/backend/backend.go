@@ -74,7 +74,8 @@ type LoadSpec struct {
 
 // Info is what a backend tells about itself after Load.
 type Info struct {
-	Features map[string]bool // optional abilities of this backend
+	Features   map[string]bool // optional abilities of this backend
+	Concurrent bool            // it runs several batches at the same time; else one after another
 }
 
 // Pool hands out slots of one model version's ready instances. It outlives every swap behind it.

@@ -129,6 +129,7 @@ func (i *instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, 
 	for _, name := range resp.GetFeatures() {
 		info.Features[name] = true
 	}
+	info.Concurrent = info.Features[backendv1.FeatureConcurrent]
 	return info, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -58,6 +59,8 @@ type Conn struct {
 	space    [spaceSize]byte // what out is made of
 	seq      uint64
 
+	stopped atomic.Bool // nothing more is to be read
+
 	mu     sync.Mutex // guards heads, asked, limit, unread
 	heads  []*Head
 	asked  time.Time // the read deadline that net/http set
@@ -80,10 +83,17 @@ func (c *Conn) Take(number uint64) *Head {
 	return nil
 }
 
+// StopReading lets reads end at once. It is for a client that waits for leave to send a body and does not get it: net/http would
+// wait for that body all the same.
+func (c *Conn) StopReading() { c.stopped.Store(true) }
+
 // Read gives the next bytes of plain requests.
 func (c *Conn) Read(p []byte) (int, error) {
-	if len(p) == 0 {
+	switch {
+	case len(p) == 0:
 		return 0, nil
+	case c.stopped.Load():
+		return 0, io.EOF
 	}
 	for {
 		if len(c.out) > 0 {

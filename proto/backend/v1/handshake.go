@@ -36,6 +36,10 @@ const (
 	StdoutFD = 4
 )
 
+// FeatureConcurrent is the feature, in the answer to Load, of a backend that runs all the batches that it is sent at the same time. Others run one
+// after another.
+const FeatureConcurrent = "concurrent"
+
 // OrphanSignal is what the kernel sends the process at the server's death. It ends a process that does not read the
 // lifeline yet. One that does ignores it: it must live long enough to end its children with it.
 const OrphanSignal = 62

@@ -216,4 +216,4 @@ def test_a_wrong_cookie_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("code", "wanted"), [(None, 0), (0, 0), (4, 4), (-1, 255), (256, 0), ("text", 1)])
 def test_exit_status(code: object, wanted: int) -> None:
-    assert process._exit_status(SystemExit(code)) == wanted
+    assert process.exit_status(SystemExit(code)) == wanted

@@ -44,6 +44,9 @@ if not any(getattr(finder, "__name__", "") == "PackageFinder" for finder in sys.
     sys.meta_path.insert(0, PackageFinder)
 
 if __name__ == "__main__":
-    from flambeau.worker.process import main
+    if sys.argv[1:] == ["run"]:  # `flambeau run`: the same Python, the same modules, no server
+        from flambeau.runner.process import main
+    else:
+        from flambeau.worker.process import main
 
     main()

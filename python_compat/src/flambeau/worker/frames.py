@@ -16,6 +16,8 @@ BATCH = 1
 RESULTS = 2
 PIECE = 3
 
+CONCURRENT = "concurrent"  # the feature of a backend that runs several batches at the same time
+
 HANDLER_FAILED = "handler_failed"
 OUT_OF_MEMORY = "out_of_memory"
 INVALID_OUTPUT = "invalid_output"

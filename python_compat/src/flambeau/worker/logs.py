@@ -9,21 +9,50 @@ import logging
 import os
 import sys
 import threading
+from contextvars import ContextVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Tuple
+    from typing import Any, Iterator, List, Optional, Tuple
 
 _MARK = "\x1e"
 _LEVELS = ((logging.CRITICAL, "CRITICAL"), (logging.ERROR, "ERROR"), (logging.WARNING, "WARNING"), (logging.INFO, "INFO"))
+
+
+class _Requests:
+    """The requests of one asyncio task; a task that outlives them finds none here."""
+
+    def __init__(self, ids: Tuple[str, ...]) -> None:
+        self.ids = ids
 
 
 class Scope:
     """The requests that are being worked on: whatever is written meanwhile is written for them."""
 
     def __init__(self) -> None:
-        self.ids: Tuple[str, ...] = ()
+        self._ids: Tuple[str, ...] = ()
+        self._task: ContextVar[Optional[_Requests]] = ContextVar("flambeau_requests", default=None)
         self.owner = os.getpid()
+
+    @property
+    def ids(self) -> Tuple[str, ...]:
+        """Those of the asyncio task that asks, if it is one's of `task`, else those that were set for the whole process."""
+        own = self._task.get()
+        return self._ids if own is None else own.ids
+
+    @ids.setter
+    def ids(self, ids: Tuple[str, ...]) -> None:
+        self._ids = ids
+
+    @contextlib.contextmanager
+    def task(self, ids: Tuple[str, ...]) -> Iterator[None]:
+        """Work on requests in an asyncio task, beside others. Tasks that it starts count as its own, until the requests are done."""
+        own = _Requests(ids)
+        self._task.set(own)
+        try:
+            yield
+        finally:
+            own.ids = ()
 
     def marker(self, level: str) -> bytes:
         """The marker line for what is written now at `level` ("" when nobody said one)."""

@@ -1,4 +1,7 @@
-"""The worker's loop: takes jobs from the server, gives answers, one at a time and in the process's main thread."""
+"""The worker's loop: takes jobs from the server, gives answers, one at a time and in the process's main thread.
+
+For coroutine handlers flambeau.worker.eventloop takes over after the load.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ from flambeau.worker.library import BATCH, LOAD, STOP, UNLOAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Protocol
+    from typing import Optional, Protocol, Sequence, Union
 
+    from flambeau.worker.frames import Answer, Failure
     from flambeau.worker.library import Job
     from flambeau.worker.model import Model
 
@@ -46,6 +50,10 @@ class Worker:
         Raises SystemExit (or KeyboardInterrupt) when the handler raised it, and what a broken transport or frame raises.
         """
         while True:
+            if self._model is not None and self._model.event_loop is not None:
+                from flambeau.worker.eventloop import EventLoop
+
+                return EventLoop(self._transport, self._scope, self._model, self._unload, self._is_forked).serve()
             job = self._transport.take()
             if job.kind == BATCH:
                 self._batch(job)
@@ -65,7 +73,7 @@ class Worker:
         ended: Optional[BaseException] = None
         try:
             self._model = Model.load(request)
-            answer: object = {"features": []}
+            answer: object = {"features": self._model.features}
         except BaseException as err:
             if isinstance(err, (SystemExit, KeyboardInterrupt)):
                 ended = err
@@ -84,15 +92,18 @@ class Worker:
         self._scope.ids = tuple(item.id for item in items)
         job.data = memoryview(b"")
         try:
-            results = self._model.run(batch_id, items, lambda piece: self._transport.give(job.id, piece, False))
+            results = self._model.run(items, lambda piece: self._give(job, frames.PIECE, batch_id, piece))
             self._is_forked(None)
-            self._transport.give(job.id, frames.encode_results(frames.RESULTS, batch_id, results), True)
+            self._give(job, frames.RESULTS, batch_id, results)
         except (SystemExit, KeyboardInterrupt) as err:
             if not self._is_forked(err):
                 log.error("the handler ended the process: %s(%s)", type(err).__name__, err)
             raise
         finally:
             self._scope.ids = ()
+
+    def _give(self, job: Job, kind: int, batch_id: int, results: Sequence[Union[Answer, Failure]]) -> None:
+        self._transport.give(job.id, frames.encode_results(kind, batch_id, results), kind == frames.RESULTS)
 
     def _unload(self, job: Job) -> None:
         self._model = None

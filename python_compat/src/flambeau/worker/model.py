@@ -7,13 +7,18 @@ import os
 import sys
 
 from flambeau.worker import encode, frames, loader, paths, rows
+from flambeau.worker.copies import Copies
 from flambeau.worker.failure import HIGHEST_STATUS, LOWEST_STATUS, failure_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Union
+    from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
     from flambeau.worker.frames import Answer, Failure, Item
+
+    Resolve = Callable[[str, str], Tuple[loader.EntryPoint, loader.Initialize]]
+    Result = Union[Answer, Failure]
+    Send = Callable[[List[Result]], None]
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +26,9 @@ log = logging.getLogger(__name__)
 class Pieces:
     """Where a handler's intermediate answers go while its batch runs; the context has it as `cl_socket`."""
 
-    def __init__(self, send: Callable[[bytes], None], encoder: encode.Encoder, batch_id: int, size: int) -> None:
+    def __init__(self, send: Callable[[List[Union[Answer, Failure]]], None], encoder: encode.Encoder, size: int) -> None:
         self._send = send
         self._encoder = encoder
-        self._batch_id = batch_id
         self._size = size
         self._open = True
         self.sent = False  # whether anything went out
@@ -40,7 +44,7 @@ class Pieces:
             status = code if LOWEST_STATUS <= code <= HIGHEST_STATUS else 500
             results = [frames.Failure(frames.HANDLER_FAILED, status, message)] * self._size
         self.sent = True
-        self._send(frames.encode_results(frames.PIECE, self._batch_id, results))
+        self._send(results)
 
     def sendall(self, data: bytes) -> None:
         """TorchServe's context carries a socket here. Raises: its wire format is not spoken."""
@@ -64,11 +68,16 @@ class Model:
         self._entry = entry
         self._encoder = encoder
         self._folder: str = context.system_properties["model_dir"]
-        self._loop: Any = None
+        self._copies = Copies(context)
+        self.event_loop: Any = None  # for asyncCommunication: true, where run_together runs batches side by side
+        self.features: List[str] = []  # of the protocol, for the answer to the load
 
     @classmethod
-    def load(cls, request: Dict[str, Any]) -> Model:
-        """Load what a LoadRequest names (docs/protocol.md) into this process. Raises what the handler raises."""
+    def load(cls, request: Dict[str, Any], resolve: Resolve = loader.resolve) -> Model:
+        """Load what a LoadRequest names (docs/protocol.md) into this process. Raises what the handler raises.
+
+        `resolve` finds the handler: the loader's own, or one that looks on.
+        """
         model_dir, handler = request["model_dir"], request.get("handler", "")
         paths.apply(model_dir, handler, os.environ)
         for name in paths.shadowed(model_dir):
@@ -78,26 +87,35 @@ class Model:
                 name,
             )
         context = _context(request)
-        entry, initialize = loader.resolve(handler, model_dir)
+        entry, initialize = resolve(handler, model_dir)
         _prepare_torch()
         if request.get("envelope"):
             entry = loader.wrap(entry, request["envelope"])
         model = cls(context, entry, encode.Encoder(int(request.get("max_response_bytes") or 0)))
         if (context.model_yaml_config or {}).get("asyncCommunication") is True:
-            model._use_event_loop()
-        initialize(context)
+            from flambeau.worker import eventloop
+
+            model.event_loop = eventloop.current()
+            initialize(context)
+            model.event_loop = eventloop.current(model.event_loop)
+            model._promise_concurrency(eventloop.is_coroutine_function(entry))
+        else:
+            initialize(context)
         _prepare_torch()
         return model
 
-    def run(self, batch_id: int, items: List[Item], send: Callable[[bytes], None]) -> List[Union[Answer, Failure]]:
-        """Run a batch and give its results. Raises only what ends the process: SystemExit and KeyboardInterrupt."""
+    def run(self, items: List[Item], send: Send) -> List[Result]:
+        """Run a batch and give its results; `send` takes the results of each intermediate piece.
+
+        Raises only what ends the process: SystemExit and KeyboardInterrupt.
+        """
+        if self.event_loop is not None:
+            return self.event_loop.run_until_complete(self.run_together(items, send))  # type: ignore[no-any-return]
         size = len(items)
-        pieces = Pieces(send, self._encoder, batch_id, size)
+        pieces = Pieces(send, self._encoder, size)
         try:
-            data = self._set_batch(items, pieces)
+            data = _set_batch(self.context, items, pieces)
             returned = self._entry(data, self.context)
-            if self._loop is not None:
-                returned = self._loop.run_until_complete(returned)
             return self._encoder.results(returned, self.context, size, pieces.sent)
         except (SystemExit, KeyboardInterrupt):
             raise
@@ -106,26 +124,46 @@ class Model:
         finally:
             pieces.close()
 
-    def _set_batch(self, items: List[Item], pieces: Pieces) -> List[Dict[str, Any]]:
-        from ts.context import RequestProcessor
+    async def run_together(self, items: List[Item], send: Send) -> List[Result]:
+        """Run a batch as `run` does, but beside others: on the event loop, and with a context of its own."""
+        size = len(items)
+        pieces = Pieces(send, self._encoder, size)
+        try:
+            context = self._copies.new()
+            returned = self._entry(_set_batch(context, items, pieces), context)
+            if hasattr(returned, "__await__"):
+                returned = await returned
+            return self._encoder.results(returned, context, size, pieces.sent)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as err:
+            return [failure_of(err, self._folder)] * size
+        finally:
+            pieces.close()
 
-        data, headers = rows.make_rows(items, rows.decode_wanted(os.environ))
-        for item in items:
-            item.parts = []  # the payloads are the rows' now; nothing may hold on to the frame
-        context = self.context
-        ids = {index: item.id for index, item in enumerate(items)}
-        context.request_ids = ids
-        context.request_processor = [RequestProcessor(header) for header in headers]
-        context.metrics.request_ids = ids
-        context.cl_socket = pieces
-        return data
+    def _promise_concurrency(self, coroutine: bool) -> None:
+        if coroutine:
+            self.features.append(frames.CONCURRENT)
+        else:
+            log.warning(
+                "asyncCommunication is true, but the handler's handle is no coroutine function: its requests run one after another; "
+                "write `async def handle`, or leave the setting out"
+            )
 
-    def _use_event_loop(self) -> None:
-        """For handlers whose `handle` is a coroutine function (asyncCommunication: true in the model's configuration)."""
-        import asyncio
 
-        self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)
+def _set_batch(context: Any, items: List[Item], pieces: Pieces) -> List[Dict[str, Any]]:
+    """Tell the context about a batch, and give its rows."""
+    from ts.context import RequestProcessor
+
+    data, headers = rows.make_rows(items, rows.decode_wanted(os.environ))
+    for item in items:
+        item.parts = []  # the payloads are the rows' now; nothing may hold on to the frame
+    ids = {index: item.id for index, item in enumerate(items)}
+    context.request_ids = ids
+    context.request_processor = [RequestProcessor(header) for header in headers]
+    context.metrics.request_ids = ids
+    context.cl_socket = pieces
+    return data
 
 
 def _context(request: Dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from flambeau.worker.loop import Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Tuple
+    from typing import NoReturn, Tuple
 
 COOKIE = "FLAMBEAU_PLUGIN"  # the handshake's magic cookie; the library knows the value
 LIFELINE_FD, LOG_FD = 3, 4
@@ -59,10 +59,10 @@ def main() -> None:
         os.close(handshake_fd)  # the library has its own
     except library.LibraryError as err:
         sys.stderr.write("worker cannot start: %s\n" % err)
-        _end(EXIT_CANNOT_START)
+        end(EXIT_CANNOT_START)
     for name in _PRIVATE_VARIABLES:
         os.environ.pop(name, None)
-    _end(_serve(Worker(lib, scope)))
+    end(_serve(Worker(lib, scope)))
 
 
 def _serve(worker: Worker) -> int:
@@ -70,14 +70,14 @@ def _serve(worker: Worker) -> int:
     try:
         worker.serve()
     except SystemExit as err:
-        return _exit_status(err)
+        return exit_status(err)
     except BaseException:
         logging.getLogger(__name__).critical("the worker has to end", exc_info=True)
         return 1
     return 0
 
 
-def _exit_status(err: SystemExit) -> int:
+def exit_status(err: SystemExit) -> int:
     """The status with which Python itself would end."""
     if err.code is None:
         return 0
@@ -109,7 +109,7 @@ def _is_open(fd: int) -> bool:
     return True
 
 
-def _end(status: int) -> None:
+def end(status: int) -> NoReturn:
     """End the process: exit functions run and output is written, but nobody waits for threads that the handler left running."""
     try:
         atexit._run_exitfuncs()

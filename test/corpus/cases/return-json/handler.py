@@ -12,7 +12,7 @@ class Values:
         pass
 
     Point = collections.namedtuple("Point", "x y")
-    values = {
+    values = {  # noqa: RUF012
         "dict": {"a": 1, "b": {"c": [1, 2, {"d": None}]}},
         "list": [1, "two", 3.5],
         "nested": [[1, [2, [3, []]]], {}],

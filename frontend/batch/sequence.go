@@ -1,0 +1,427 @@
+package batch
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+)
+
+// SequencePolicy says how sequences of requests are kept apart.
+type SequencePolicy struct {
+	MaxSequences int           // sequences that may be open; required
+	MaxItems     int           // requests of one sequence that may wait; required
+	MaxBatch     int           // largest batch; below 1 counts as 1. A batch has one request of a sequence at most
+	MaxDelay     time.Duration // how long a request may wait for others to fill its batch
+	Idle         time.Duration // a sequence without a request for so long is over; required
+	Total        time.Duration // a sequence that began so long ago is over; 0 for no limit
+	EndHeader    string        // response header by which a handler ends sequences: their ids, separated by semicolons; "" for none
+	Continuous   bool          // as in Policy; free places are not filled
+}
+
+// Sequences is the queue of a model version whose workers keep state from one request to the next (TorchServe's sequenceBatching). All the requests of
+// a sequence go to one worker, in their order. Its methods are safe for concurrent use.
+type Sequences struct {
+	pool   backend.Pool
+	policy SequencePolicy
+	wake   chan struct{} // one token: Run is to look around
+
+	mu      sync.Mutex // guards what follows
+	open    map[string]*sequence
+	busy    map[int]bool // workers that have a goroutine
+	waiting int
+	arrival chan struct{} // closed and replaced at each arrival
+	closed  error
+
+	running sync.WaitGroup // the workers' goroutines, and what goes alone
+}
+
+// sequence is an open sequence.
+type sequence struct {
+	id      string
+	worker  int
+	begun   time.Time
+	used    time.Time // the last arrival or answer
+	jobs    list.List // of *pending
+	running int       // requests that are with the worker
+}
+
+// NewSequences makes a queue for the workers of pool. Nothing leaves it until Run is called.
+func NewSequences(pool backend.Pool, policy SequencePolicy) (*Sequences, error) {
+	if policy.MaxSequences < 1 || policy.MaxItems < 1 || policy.Idle <= 0 {
+		return nil, fmt.Errorf("sequences need room for at least one sequence (%d), one request (%d) and an idle time (%s)",
+			policy.MaxSequences, policy.MaxItems, policy.Idle)
+	}
+	policy.MaxBatch = max(policy.MaxBatch, 1)
+	return &Sequences{
+		pool: pool, policy: policy, wake: make(chan struct{}, 1), open: map[string]*sequence{}, busy: map[int]bool{}, arrival: make(chan struct{}),
+	}, nil
+}
+
+// Waiting is the number of requests that wait, and how many may.
+func (s *Sequences) Waiting() (waiting, limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting, s.policy.MaxItems * s.policy.MaxSequences
+}
+
+// Submit waits for the answer to an item of a sequence, or to one that goes alone. It is refused at once with fault.Overloaded when its sequence has no
+// room, or when it would open one too many.
+func (s *Sequences) Submit(ctx context.Context, item infer.Item) (infer.Result, Times, error) {
+	p := &pending{item: item, arrived: time.Now(), answered: make(chan outcome, 1), watch: s.policy.EndHeader}
+	if item.Alone {
+		return s.alone(ctx, p)
+	}
+	if err := s.enter(p); err != nil {
+		return infer.Result{}, Times{}, err
+	}
+	s.signal()
+	select {
+	case o := <-p.answered:
+		return o.result, o.times, o.err
+	case <-ctx.Done():
+		s.abandon(p)
+		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, context.Cause(ctx)
+	}
+}
+
+// alone runs an item that belongs to no sequence on any worker.
+func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times, error) {
+	s.mu.Lock()
+	if s.closed != nil {
+		s.mu.Unlock()
+		return infer.Result{}, Times{}, s.closed
+	}
+	s.running.Add(1)
+	s.mu.Unlock()
+	defer s.running.Done()
+	slot, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return infer.Result{}, Times{}, err //nolint:wrapcheck // the pool's faults are the client's
+	}
+	run(context.WithoutCancel(ctx), slot, []*pending{p}) // the worker is busy with it, whether or not the client waits
+	o := <-p.answered
+	return o.result, o.times, o.err
+}
+
+func (s *Sequences) enter(p *pending) error {
+	workers := s.pool.Workers()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed != nil {
+		return s.closed
+	}
+	q := s.open[p.item.Sequence]
+	if q == nil {
+		if len(s.open) >= s.policy.MaxSequences {
+			return fault.Newf(fault.Overloaded, "%d of %d sequences are open (maxNumSequence)", len(s.open), s.policy.MaxSequences)
+		}
+		if len(workers) == 0 {
+			return fault.New(fault.NoWorker, "the model has no worker", nil)
+		}
+		q = &sequence{id: p.item.Sequence, worker: s.leastUsed(workers), begun: p.arrived}
+		s.open[q.id] = q
+	}
+	if q.jobs.Len() >= s.policy.MaxItems {
+		return fault.Newf(fault.Overloaded, "%d of %d requests of the sequence wait (maxSequenceJobQueueSize)", q.jobs.Len(), s.policy.MaxItems)
+	}
+	p.place = q.jobs.PushBack(p)
+	q.used = p.arrived
+	s.waiting++
+	close(s.arrival)
+	s.arrival = make(chan struct{})
+	return nil
+}
+
+// leastUsed gives the worker with the fewest open sequences; s.mu is held.
+func (s *Sequences) leastUsed(workers []int) int {
+	load := map[int]int{}
+	for _, q := range s.open {
+		load[q.worker]++
+	}
+	best := workers[0]
+	for _, w := range workers[1:] {
+		if load[w] < load[best] {
+			best = w
+		}
+	}
+	return best
+}
+
+// abandon takes p out of its sequence, or marks it so that a batch that has not left yet goes without it.
+func (s *Sequences) abandon(p *pending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.gone = true
+	if q := s.open[p.item.Sequence]; q != nil && p.place != nil {
+		s.remove(q, p)
+	}
+}
+
+// remove takes p from the waiting ones; s.mu is held.
+func (s *Sequences) remove(q *sequence, p *pending) {
+	q.jobs.Remove(p.place)
+	p.place = nil
+	s.waiting--
+}
+
+func (s *Sequences) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run gives each worker the requests of its sequences until ctx ends, or Close was called and nothing waits any more. It returns when the last request
+// was answered. It must be called once.
+func (s *Sequences) Run(ctx context.Context) {
+	defer s.running.Wait()
+	timer := time.NewTimer(s.policy.Idle)
+	defer timer.Stop()
+	for {
+		next, over := s.look(ctx)
+		if over {
+			break
+		}
+		timer.Reset(next)
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			s.Close(context.Cause(ctx))
+			s.Fail(context.Cause(ctx))
+			return
+		}
+	}
+}
+
+// look starts a goroutine for each worker that has something to do and none yet, and ends the sequences that are over. It says when to look again, and
+// whether all is done.
+func (s *Sequences) look(ctx context.Context) (next time.Duration, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next = s.policy.Idle
+	now := time.Now()
+	for id, q := range s.open {
+		if q.jobs.Len() > 0 {
+			if !s.busy[q.worker] {
+				s.busy[q.worker] = true
+				s.running.Go(func() { s.work(ctx, q.worker) })
+			}
+			continue
+		}
+		if q.running > 0 {
+			continue
+		}
+		left := q.used.Add(s.policy.Idle).Sub(now)
+		if s.policy.Total > 0 {
+			left = min(left, q.begun.Add(s.policy.Total).Sub(now))
+		}
+		if left <= 0 {
+			delete(s.open, id)
+			continue
+		}
+		next = min(next, left)
+	}
+	return next, s.closed != nil && s.waiting == 0
+}
+
+// work runs batches on one worker for as long as its sequences have requests.
+func (s *Sequences) work(ctx context.Context, worker int) {
+	for {
+		slot, err := s.pool.AcquireFrom(ctx, worker)
+		if err != nil {
+			s.idle(worker, err)
+			return
+		}
+		batch := s.gather(ctx, worker)
+		if len(batch) == 0 {
+			slot.Release()
+			if s.idle(worker, nil) {
+				return
+			}
+			continue
+		}
+		if s.policy.Continuous {
+			runSteps(ctx, slot, slices.Clone(batch), s.stay)
+		} else {
+			run(ctx, slot, batch)
+		}
+		s.done(batch)
+	}
+}
+
+// idle ends a worker's goroutine, unless something came in this moment. With an error the worker is gone for good: its sequences go to the others, or
+// are answered with the error when there are none.
+func (s *Sequences) idle(worker int, err error) bool {
+	workers := s.pool.Workers()
+	s.mu.Lock()
+	var orphans []*pending
+	for _, q := range s.open {
+		switch {
+		case q.worker != worker:
+		case err == nil && q.jobs.Len() > 0:
+			s.mu.Unlock()
+			return false
+		case err != nil && len(workers) > 0:
+			q.worker = s.leastUsed(workers)
+		case err != nil:
+			orphans = append(orphans, s.takeAll(q)...)
+		}
+	}
+	delete(s.busy, worker)
+	s.mu.Unlock()
+	answerAll(orphans, err)
+	s.signal()
+	return true
+}
+
+// takeAll takes all the waiting requests of a sequence; s.mu is held.
+func (s *Sequences) takeAll(q *sequence) []*pending {
+	var all []*pending
+	for front := q.jobs.Front(); front != nil; front = q.jobs.Front() {
+		if p, ok := front.Value.(*pending); ok {
+			s.remove(q, p)
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// gather takes a batch for a worker: one request of each of its sequences, until it is full or its oldest member has waited for the policy's delay.
+func (s *Sequences) gather(ctx context.Context, worker int) []*pending {
+	var batch []*pending
+	for {
+		var arrival <-chan struct{}
+		batch, arrival = s.take(worker, batch)
+		if len(batch) == 0 || len(batch) >= s.policy.MaxBatch {
+			return s.wanted(batch)
+		}
+		left := time.Until(oldest(batch).Add(s.policy.MaxDelay))
+		if left <= 0 || !s.wait(ctx, arrival, left) {
+			return s.wanted(batch)
+		}
+	}
+}
+
+// wait waits for an arrival, and says whether there was one in time.
+func (s *Sequences) wait(ctx context.Context, arrival <-chan struct{}, left time.Duration) bool {
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-arrival:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+func oldest(batch []*pending) time.Time {
+	first := batch[0].arrived
+	for _, p := range batch[1:] {
+		if p.arrived.Before(first) {
+			first = p.arrived
+		}
+	}
+	return first
+}
+
+// take adds the oldest waiting request of each sequence of a worker that is not in the batch yet, as long as there is room. It also gives a channel
+// that is closed at the next arrival.
+func (s *Sequences) take(worker int, batch []*pending) ([]*pending, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(batch) < s.policy.MaxBatch {
+		var best *pending
+		var of *sequence
+		for _, q := range s.open {
+			if q.worker != worker || q.running > 0 || q.jobs.Len() == 0 {
+				continue
+			}
+			if p, ok := q.jobs.Front().Value.(*pending); ok && (best == nil || p.arrived.Before(best.arrived)) {
+				best, of = p, q
+			}
+		}
+		if best == nil {
+			break
+		}
+		s.remove(of, best)
+		of.running++
+		batch = append(batch, best)
+	}
+	return batch, s.arrival
+}
+
+// wanted drops those that left while the batch was gathered.
+func (s *Sequences) wanted(batch []*pending) []*pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := batch[:0]
+	for _, p := range batch {
+		if p.gone {
+			s.open[p.item.Sequence].running--
+			continue
+		}
+		kept = append(kept, p)
+	}
+	return kept
+}
+
+// done notes that a batch was answered, and ends the sequences that its handler ended.
+func (s *Sequences) done(batch []*pending) {
+	now := time.Now()
+	s.mu.Lock()
+	for _, p := range batch {
+		if q := s.open[p.item.Sequence]; q != nil {
+			q.running--
+			q.used = now
+		}
+		for id := range strings.SplitSeq(p.noted, ";") {
+			if q := s.open[id]; q != nil && q.jobs.Len() == 0 && q.running == 0 {
+				delete(s.open, id)
+			}
+		}
+	}
+	s.mu.Unlock()
+	s.signal()
+}
+
+// stay keeps those of a continuous batch that somebody waits for. Free places stay free: a batch has one request of a sequence.
+func (s *Sequences) stay(batch []*pending, _ bool) []*pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(batch, func(p *pending) bool { return p.gone })
+}
+
+// Fail answers everything that waits with err; what a worker has is not touched.
+func (s *Sequences) Fail(err error) {
+	s.mu.Lock()
+	var all []*pending
+	for _, q := range s.open {
+		all = append(all, s.takeAll(q)...)
+	}
+	s.mu.Unlock()
+	answerAll(all, err)
+	s.signal()
+}
+
+// Close refuses what arrives from now on with reason. What waits is still run: Run returns after it.
+func (s *Sequences) Close(reason error) {
+	if reason == nil {
+		reason = ErrClosed
+	}
+	s.mu.Lock()
+	if s.closed == nil {
+		s.closed = reason
+	}
+	s.mu.Unlock()
+	s.signal()
+}

@@ -1,0 +1,14 @@
+import torch
+from ts.torch_handler.base_handler import BaseHandler
+
+
+class Eager(BaseHandler):
+    def preprocess(self, data):
+        return torch.tensor([row["body"] for row in data], dtype=torch.float32)
+
+    def postprocess(self, data):
+        model = type(self.model).__name__
+        return [
+            {"model": model, "training": self.model.training, "device": str(self.get_device()), "out": row}
+            for row in data.tolist()
+        ]

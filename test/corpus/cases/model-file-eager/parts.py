@@ -1,0 +1,6 @@
+import torch
+
+
+class Shift(torch.nn.Module):
+    def forward(self, x):
+        return x + 100

@@ -1,0 +1,9 @@
+import torch
+
+
+class One(torch.nn.Module):
+    pass
+
+
+class Two(torch.nn.Module):
+    pass
