@@ -52,6 +52,7 @@ type command struct {
 func (p *program) commands() []command {
 	return []command{
 		{name: "serve", about: "serve models in the foreground", run: p.serve},
+		{name: "run", about: "run one request through a model, with no server", run: p.runModel},
 		{name: "ps", about: "list the models of a server and what their workers do", run: p.ps},
 		{name: "show", about: "show everything about one model", run: p.show},
 		{name: "config", about: "show the settings and where each came from", run: p.config},

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -101,12 +102,12 @@ func (p *program) runModel(ctx context.Context, args []string) int {
 		return status
 	}
 	job, err := newRunJob(parsed)
-	if err == nil {
-		status, err = p.runUnpacked(ctx, parsed, job)
-	}
 	if err != nil {
 		p.fail(command.Prog, err)
 		return exitUsage
+	}
+	if status, err = p.runUnpacked(ctx, parsed, job); err != nil {
+		p.fail(command.Prog, err)
 	}
 	return status
 }
@@ -187,19 +188,14 @@ func (j *runJob) setBody(args *argparse.Args) error {
 	if contentType != "" {
 		j.Headers = append(j.Headers, [2]string{"content-type", contentType})
 	}
-	if j.Debugger && slicesContainsStdin(j.Parts) {
+	if j.Debugger && readsStdin(j.Parts) {
 		return errors.New("--debugger needs stdin for itself: put the input into a file")
 	}
 	return nil
 }
 
-func slicesContainsStdin(parts []runPart) bool {
-	for _, part := range parts {
-		if part.File == "-" {
-			return true
-		}
-	}
-	return false
+func readsStdin(parts []runPart) bool {
+	return slices.ContainsFunc(parts, func(part runPart) bool { return part.File == "-" })
 }
 
 // inputFile gives a file's absolute path: the handler runs in the model's folder. "-" stays.
@@ -382,7 +378,7 @@ func (p *program) runHandler(spec backend.ProcessSpec, job *runJob, signals <-ch
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = spec.Dir, spec.Env, []*os.File{text}
 	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if job.Debugger || slicesContainsStdin(job.Parts) {
+	if job.Debugger || readsStdin(job.Parts) {
 		cmd.Stdin = os.Stdin
 	}
 	job.Started = float64(time.Now().UnixMicro()) / 1e6

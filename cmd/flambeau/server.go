@@ -127,6 +127,7 @@ func (s *server) shutdown(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	if s.core != nil && s.core.dispatcher != nil {
+		s.core.models.Seal()
 		answer, cancel := context.WithTimeout(limit, s.answerTime())
 		if err := s.core.dispatcher.Drain(answer); err != nil {
 			errs = append(errs, fmt.Errorf("requests were cut off: %w", err))

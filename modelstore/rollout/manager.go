@@ -246,9 +246,20 @@ func (m *Manager) StartupModels() []string {
 	return names
 }
 
+// Seal refuses registrations from now on, and makes Healthy say no: the server is about to end.
+func (m *Manager) Seal() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+}
+
 // Healthy is TorchServe's rule for /ping: the default version of each model has its minimum of workers that are, or may get, ready.
 func (m *Manager) Healthy() bool {
 	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return false
+	}
 	standards := make([]*Version, 0, len(m.models))
 	for _, mod := range m.models {
 		standards = append(standards, mod.versions[mod.standard])

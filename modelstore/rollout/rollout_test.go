@@ -639,3 +639,18 @@ func TestUnregisterWhileItIsDeploying(t *testing.T) {
 		h.end(t)
 	})
 }
+
+func TestSealedManagerTakesNothingNewAndServesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, &backendtest.Launcher{}, archives{"a.mar": named("a", "1.0"), "b.mar": named("b", "1.0")}, nil)
+		register(t, h, Spec{URL: "a.mar", Synchronous: true})
+		h.Seal()
+		if _, err := h.Register(t.Context(), Spec{URL: "b.mar"}); !fault.Is(err, fault.Draining) || h.Healthy() {
+			t.Errorf("registration: %v, healthy %v", err, h.Healthy())
+		}
+		if _, err := predict(t, h, "a", "x"); err != nil {
+			t.Errorf("a request: %v", err)
+		}
+		h.end(t)
+	})
+}

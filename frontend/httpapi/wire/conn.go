@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	mostHeads = 8   // heads that may wait for their handlers: net/http asks for one after the other
+	mostHeads = 4   // heads that may wait for their handlers: net/http asks for one after the other
 	spaceSize = 128 // the longest plain head, with room to spare
 )
 
@@ -61,8 +61,10 @@ type Conn struct {
 
 	stopped atomic.Bool // nothing more is to be read
 
-	mu     sync.Mutex // guards heads, asked, limit, unread
-	heads  []*Head
+	mu     sync.Mutex       // guards what follows
+	heads  [mostHeads]*Head // a ring: waiting ones from first on
+	first  int
+	waits  int
 	asked  time.Time // the read deadline that net/http set
 	limit  time.Time // ours: of a head or of a pause within a body
 	unread bool      // the client has sent, or will send, what nobody has read
@@ -72,10 +74,11 @@ type Conn struct {
 func (c *Conn) Take(number uint64) *Head {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.heads) > 0 {
-		h := c.heads[0]
-		c.heads[0] = nil
-		c.heads = c.heads[1:]
+	for c.waits > 0 {
+		h := c.heads[c.first]
+		c.heads[c.first] = nil
+		c.first = (c.first + 1) % mostHeads
+		c.waits--
 		if h.seq == number {
 			return h
 		}
@@ -160,11 +163,12 @@ func (c *Conn) handOn(h *Head) error {
 	h.seq = c.seq
 	c.last = h.last
 	c.mu.Lock()
-	if len(c.heads) >= mostHeads {
+	if c.waits == mostHeads {
 		c.mu.Unlock()
 		return errBehind
 	}
-	c.heads = append(c.heads, h)
+	c.heads[(c.first+c.waits)%mostHeads] = h
+	c.waits++
 	c.unread = h.Malformed != "" || h.Length != 0
 	c.mu.Unlock()
 

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 
@@ -49,21 +48,13 @@ func (h *Head) Get(name string) string {
 // body's length.
 func parseHead(raw []byte) *Head {
 	h := &Head{}
-	first := bytes.IndexByte(raw, '\n')
-	if first < 0 {
+	text := string(raw) // everything in the head is a part of this one string
+	line, text, found := strings.Cut(text, "\n")
+	line, carriage := strings.CutSuffix(line, "\r") // the request line decides how all the lines end
+	if !found || !h.requestLine(line) {
 		h.Malformed = "request line"
 		return h
 	}
-	line := raw[:first]
-	bare := first == 0 || line[first-1] != '\r' // the request line decides how all the lines end
-	if !bare {
-		line = line[:first-1]
-	}
-	if !h.requestLine(line) {
-		h.Malformed = "request line"
-		return h
-	}
-	text := string(raw[first+1:]) // names and values are parts of this one string
 	h.Fields = make([]infer.Field, 0, strings.Count(text, "\n"))
 	for {
 		end := strings.IndexByte(text, '\n')
@@ -73,12 +64,11 @@ func parseHead(raw []byte) *Head {
 		}
 		field := text[:end]
 		text = text[end+1:]
-		if !bare {
-			if !strings.HasSuffix(field, "\r") {
+		if carriage {
+			if field, found = strings.CutSuffix(field, "\r"); !found {
 				h.Malformed = "line end"
 				return h
 			}
-			field = field[:len(field)-1]
 		}
 		if field == "" {
 			break
@@ -93,8 +83,9 @@ func parseHead(raw []byte) *Head {
 }
 
 // requestLine reads method, target and version, which any run of blanks may part.
-func (h *Head) requestLine(line []byte) bool {
-	parts := make([][]byte, 0, 3)
+func (h *Head) requestLine(line string) bool {
+	var parts [3]string
+	n := 0
 	for i := 0; i < len(line); {
 		if blank(line[i]) {
 			i++
@@ -107,19 +98,20 @@ func (h *Head) requestLine(line []byte) bool {
 			}
 			i++
 		}
-		if len(parts) == 3 {
+		if n == len(parts) {
 			return false
 		}
-		parts = append(parts, line[start:i])
+		parts[n] = line[start:i]
+		n++
 	}
-	if len(parts) != 3 || blank(line[0]) {
+	if n != len(parts) || blank(line[0]) {
 		return false
 	}
 	v := parts[2]
-	if len(v) != len("HTTP/1.1") || string(v[:5]) != "HTTP/" || !digit(v[5]) || v[6] != '.' || !digit(v[7]) {
+	if len(v) != len("HTTP/1.1") || v[:5] != "HTTP/" || !digit(v[5]) || v[6] != '.' || !digit(v[7]) {
 		return false
 	}
-	h.Method, h.Target, h.Version = latin1(string(parts[0])), latin1(string(parts[1])), string(v)
+	h.Method, h.Target, h.Version = latin1(parts[0]), latin1(parts[1]), v
 	return true
 }
 

@@ -18,6 +18,7 @@ const (
 	Flag  Kind = iota // nothing
 	Value             // one value; a later one replaces an earlier one
 	List              // one value or more, up to the next option
+	Each              // one value; it may be given again, and all of them count
 )
 
 // Option is one option. Names begin with dashes; the first long one is the option's name in Args.
@@ -191,7 +192,7 @@ func (p *parser) take(o *Option, value string, hasValue bool) error {
 	case o.Kind == Flag:
 	case hasValue:
 		values = []string{value}
-	case o.Kind == Value:
+	case o.Kind == Value, o.Kind == Each:
 		if values = p.values(1); len(values) == 0 {
 			return usage("argument %s: expected one argument", label)
 		}
@@ -202,6 +203,9 @@ func (p *parser) take(o *Option, value string, hasValue bool) error {
 	}
 	if err := p.exclude(o, label); err != nil {
 		return err
+	}
+	if o.Kind == Each {
+		values = append(p.out.values[o.name()], values...)
 	}
 	p.out.values[o.name()] = values
 	return nil
@@ -295,7 +299,7 @@ func (o *Option) operand() string {
 		meta = strings.ToUpper(strings.ReplaceAll(strings.TrimLeft(o.name(), "-"), "-", "_"))
 	}
 	switch o.Kind {
-	case Value:
+	case Value, Each:
 		return " " + meta
 	case List:
 		return " " + meta + " [" + meta + " ...]"

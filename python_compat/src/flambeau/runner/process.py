@@ -107,6 +107,7 @@ class Run:
     def _once(self, model: Model, number: int) -> int:
         report, watch = self._report, self._watch
         first = number == 0
+        metrics = len(report.metrics)
         items = self._job.items(number)
         watch.begin()
         began = time.perf_counter()
@@ -121,6 +122,8 @@ class Run:
             if watch.ended:
                 times["encode"] = ended - watch.ended
             report.runs.append(times)
+            if not first:
+                del report.metrics[metrics:]  # those of the first run are enough
         status = self._failed(results)
         if first or status != ANSWERED:
             report.results = results
