@@ -57,6 +57,10 @@ test-short: ## Go tests without real processes, with the race detector
 test-py: ## Python tests only
 	@tools/test.sh python
 
+.PHONY: test-py-all
+test-py-all: ## Python tests on every Python from 3.8 to 3.13 that is installed
+	@tools/test-py-all.sh
+
 .PHONY: test-e2e
 test-e2e: ## End-to-end tests only: the wheel's server with real workers
 	@tools/test.sh e2e

@@ -13,6 +13,8 @@ python_lint() {
 	.venv-lint/bin/ruff check python_compat examples tools test
 	.venv-lint/bin/ruff format --check python_compat examples tools test
 	(cd python_compat && ../.venv-lint/bin/mypy)
+	# A handler as an author writes it, and mistakes that the types of `ts` have to show.
+	(cd python_compat && ../.venv-lint/bin/mypy tests/typing/handler_*.py)
 }
 
 shell_lint() {

@@ -17,7 +17,6 @@ environment() {
 	if ! "$(tools/python.sh)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
 		list=test/requirements-old.txt flags=()
 	fi
-	echo "      the first time about 2.5 GB are fetched (torch brings CUDA's libraries), and 4.5 GB stay in .venv-test"
 	tools/python-env.sh .venv-test "$list" "${flags[@]}"
 }
 
@@ -51,7 +50,7 @@ go_e2e_race() {
 	FLAMBEAU_TEST_BINARY="$PWD/.build/flambeau-race" go_e2e e2e-race -skip '^TestTutorial$'
 }
 
-# For a handler the worker and `ts` come from the installed wheel, as they do for users; these tests are of the source.
+# These are tests of the source; the end-to-end tests have the installed wheel, as users have.
 python_tests() {
 	(cd python_compat && ../.venv-test/bin/python -m pytest -q --junitxml ../.build/python.xml)
 	.venv-test/bin/python -m pytest -q examples
@@ -70,7 +69,7 @@ e2e) steps 5 ;;
 esac
 step "prerequisites: Go, gcc, Python with venv, registries" tools/prerequisites.sh python
 if [[ $which != go ]]; then
-	step "environment with torch (.venv-test)" environment
+	step "environment with torch (.venv-test; the first time 2.5 GB are fetched, 4.5 GB stay)" environment
 	step "the wheel: server, worker library, Python packages; installed in .venv-test" wheel
 fi
 case $which in

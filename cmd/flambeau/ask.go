@@ -122,7 +122,15 @@ func (p *program) ps(ctx context.Context, args []string) int {
 		printf(w, "%s\t%s\t%s\t%d/%d\t%d/%d\t%d\t%s\t%s\n", printable(d.Name), versionText(d), d.Summary(), d.Ready(), len(d.Workers), d.Queue.Pending,
 			d.Queue.Pending+d.Queue.Remaining, d.BatchSize, bytesText(d.Memory()), printable(d.URL))
 	}
-	return p.flush(prog, w)
+	if status := p.flush(prog, w); status != exitOK {
+		return status
+	}
+	for _, d := range all {
+		if d.Reason != "" && d.Summary() != "idle" {
+			printf(p.stdout, "\n%s %s, %s: %s\n", printable(d.Name), printable(d.Version), d.Summary(), printable(d.Reason))
+		}
+	}
+	return exitOK
 }
 
 // everything gives the descriptions of all versions of all models.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -294,6 +295,11 @@ func (p *program) runUnpacked(ctx context.Context, args *argparse.Args, job *run
 	if err != nil {
 		return exitUsage, err
 	}
+	spec, release, err := p.runDependencies(ctx, cfg, infer.ModelRef{Name: job.Load.ModelName, Version: job.Load.ModelVersion}, model, spec, signals)
+	if err != nil {
+		return exitUsage, err
+	}
+	defer release()
 	return p.runHandler(spec, job, signals)
 }
 
@@ -315,7 +321,7 @@ func (p *program) openModel(ctx context.Context, cfg *config.Config, args *argpa
 		if err != nil {
 			return nil, err
 		}
-		info, err := os.Stat(path)
+		info, err := os.Stat(path) //nolint:gosec // whoever started the command named it
 		if err != nil {
 			return nil, fmt.Errorf("the model %s: %w", url, errors.Unwrap(err))
 		}
@@ -328,7 +334,7 @@ func (p *program) openModel(ctx context.Context, cfg *config.Config, args *argpa
 	}
 	var err error
 	m.store, err = archive.New(archive.Options{
-		Store: folder, Temp: temp, AllowedURLs: cfg.AllowedURLs, Logger: slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Store: folder, Temp: temp, AllowedURLs: cfg.AllowedURLs, Logger: p.warnings(),
 		Limits: archive.Limits{DownloadBytes: cfg.MaxDownloadBytes, UnpackedBytes: cfg.MaxUnpackedBytes},
 	})
 	if err != nil {
@@ -341,6 +347,18 @@ func (p *program) openModel(ctx context.Context, cfg *config.Config, args *argpa
 		return nil, errors.Join(fmt.Errorf("the model %s: %s", args.Rest[0], m.archive.Problem), m.close())
 	}
 	return m, nil
+}
+
+// warnings writes what is wrong with a model, without the time.
+func (p *program) warnings() *slog.Logger { return p.notes(slog.LevelWarn) }
+
+func (p *program) notes(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }
 
 // runProcess is the worker's own command, with a word that says what it is to be.

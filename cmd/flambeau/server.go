@@ -126,6 +126,9 @@ func (s *server) shutdown(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 	defer cancel()
 	var errs []error
+	if s.core != nil && s.core.installer != nil {
+		s.core.installer.Close() // a registration that installs something may take much longer than there is time
+	}
 	if s.core != nil && s.core.dispatcher != nil {
 		s.core.models.Seal()
 		answer, cancel := context.WithTimeout(limit, s.answerTime())

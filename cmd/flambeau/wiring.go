@@ -22,6 +22,7 @@ import (
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 	"github.com/flambeau-serve/flambeau/plugins/host"
 	"github.com/flambeau-serve/flambeau/plugins/python"
+	"github.com/flambeau-serve/flambeau/plugins/python/deps"
 )
 
 // core is everything behind the listeners.
@@ -30,6 +31,7 @@ type core struct {
 	archives   *archive.Store
 	sockets    string // folder, removed at the end
 	launcher   *host.Launcher
+	installer  *deps.Installer
 	models     *rollout.Manager
 	dispatcher *dispatch.Dispatcher
 }
@@ -68,6 +70,9 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, watch observer) (c *core, 
 	if err != nil {
 		return c, err
 	}
+	if c.installer, err = newInstaller(cfg, command, log); err != nil {
+		return c, err
+	}
 	if c.models, err = rollout.New(c.rolloutOptions(cfg, limits, command, log, watch)); err != nil {
 		return c, fmt.Errorf("the models: %w", err)
 	}
@@ -85,12 +90,15 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 	return rollout.Options{
 		Launcher: c.launcher, Archives: c.archives, Limits: limits, Presets: presets(cfg),
 		Process: func(r rollout.ProcessRequest) (backend.ProcessSpec, error) {
-			return command.Spec(r.Runtime, r.Dir) //nolint:wrapcheck // rollout says which worker it is about
+			spec, err := command.Spec(r.Runtime, r.Dir)
+			return spread(extras(r.Provided).Add(spec), &r), err //nolint:wrapcheck // rollout says which worker it is about
 		},
+		Dependencies:   dependencies{command, c.installer},
 		DefaultWorkers: cfg.DefaultWorkers, StartupWorkers: cmp.Or(gpus, runtime.NumCPU()), DefaultHandler: cfg.DefaultHandler, Envelope: cfg.Envelope,
 		ResponseTimeout: cfg.ResponseTimeout, StartupTimeout: cfg.StartupTimeout, QueueSize: cfg.QueueSize, GPUs: gpus,
 		LimitMaxImagePixels: cfg.LimitMaxImagePixels, MaxResponseBytes: cfg.MaxResponseBytes, FirstWorkerID: cfg.InitialWorkerPort,
-		Drain: cfg.DrainTimeout, Logger: log,
+		FirstParallelID: cfg.InitialDistributionPort,
+		Drain:           cfg.DrainTimeout, Logger: log,
 		Retire: func(ctx context.Context, v *rollout.Version) {
 			c.dispatcher.Retire(ctx, v)
 			watch.Retired(v.Ref())
@@ -127,6 +135,9 @@ func (c *core) workerLine(watch observer, ref infer.ModelRef, workerID int, line
 // close takes the core down: workers first, then what they used. ctx bounds how long running batches may take.
 func (c *core) close(ctx context.Context) error {
 	var errs []error
+	if c.installer != nil {
+		c.installer.Close()
+	}
 	if c.models != nil {
 		errs = append(errs, c.models.Close(ctx))
 	}

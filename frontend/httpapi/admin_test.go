@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -225,8 +226,10 @@ func TestRegister(t *testing.T) {
 		{"POST", "/models?url=kinds.mar&runtime=", 400, `"message":"Invalid RuntimeType value: "`},
 		{"POST", "/models?url=echo.mar", 409, `"type":"ConflictStatusException"`},
 		{"PUT", "/models?url=kinds.mar", 405, noMethod},
-		{"POST", "/models/?url=kinds.mar&model_name=a%20b%2Fc%22%3C&initial_workers=0", 200,
-			`{"status":"Model \"a b/c\"<\" Version: 1.0 registered with 0 initial workers. Use scale workers API to add workers for the model."}`},
+		{
+			"POST", "/models/?url=kinds.mar&model_name=a%20b%2Fc%22%3C&initial_workers=0", 200,
+			`{"status":"Model \"a b/c\"<\" Version: 1.0 registered with 0 initial workers. Use scale workers API to add workers for the model."}`,
+		},
 		{"POST", "/models?url=kinds.mar&synchronous=maybe", 202, `{"status":"Processing worker updates..."}`},
 		{"GET", "/models/a%20b%2Fc", 404, `"message":"Model not found: a b"`},
 	})
@@ -239,11 +242,11 @@ func TestRegister(t *testing.T) {
 		{"url=kinds.mar&batch_size=abc&max_batch_delay=1.5&response_timeout=&initial_workers=+1", "", rollout.Spec{URL: "kinds.mar", Synchronous: true}},
 		{"url=kinds.mar&batch_size=-1&max_batch_delay=-100&response_timeout=-1&startup_timeout=-1&synchronous=no", "", rollout.Spec{URL: "kinds.mar"}},
 		{"url=kinds.mar&batch_size=0&max_batch_delay=0&initial_workers=-3&response_timeout=7&startup_timeout=8&runtime=python3&synchronous=TRUE", "", rollout.Spec{
-			URL: "kinds.mar", BatchSize: ptr(0), MaxBatchDelay: ptr(0 * ms), InitialWorkers: ptr(-3), ResponseTimeout: ptr(7 * s), StartupTimeout: ptr(8 * s),
+			URL: "kinds.mar", BatchSize: new(0), MaxBatchDelay: new(0 * ms), InitialWorkers: new(-3), ResponseTimeout: new(7 * s), StartupTimeout: new(8 * s),
 			Runtime: "python3", Synchronous: true,
 		}},
 		{"url=other.mar&batch_size=9", `{"url":"kinds.mar","model_name":"m","batch_size":"5","initial_workers":0,"max_batch_delay":20}`, rollout.Spec{
-			URL: "kinds.mar", Name: "m", BatchSize: ptr(5), MaxBatchDelay: ptr(20 * ms), InitialWorkers: ptr(0), Synchronous: true,
+			URL: "kinds.mar", Name: "m", BatchSize: new(5), MaxBatchDelay: new(20 * ms), InitialWorkers: new(0), Synchronous: true,
 		}},
 		{"", `{"url":"kinds.mar","synchronous":false,"max_batch_delay":-10000}`, rollout.Spec{URL: "kinds.mar"}},
 	} {
@@ -268,8 +271,6 @@ func TestRegister(t *testing.T) {
 		t.Errorf("a form counts: %+v", r)
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // TestWorkGoesOnWithoutItsClient lets the client leave in the middle of a registration and of scaling.
 func TestWorkGoesOnWithoutItsClient(t *testing.T) {
@@ -311,6 +312,25 @@ func TestDescribe(t *testing.T) {
 	d.DeviceIDs, d.ParallelLevel, d.MaxBatchDelay, d.ClientTimeout = []int{0, 1}, 2, 1500*time.Millisecond, 700*time.Millisecond
 	f.models.mu.Unlock()
 	golden(t, "describe.golden", do(t, f.addr[Management], "GET", "/models/echo", "").body)
+}
+
+func TestDescribeWithDetails(t *testing.T) {
+	f := serve(t)
+	f.models.mu.Lock()
+	d := f.models.find(infer.ModelRef{Name: "echo"})
+	d.State, d.Reason = "failed", "it is broken (handler.py:3)"
+	d.Workers[0].Ready, d.Workers[0].State, d.Workers[0].Reason, d.Workers[0].Restarts = false, "waiting", "it is broken (handler.py:3)", 2
+	f.models.mu.Unlock()
+	f.check(t, Management, []exchange{
+		{"GET", "/models/echo?details=true", 200, `"gpuUsage":"N/A","state":"waiting","reason":"it is broken (handler.py:3)","restarts":2}`},
+		{"GET", "/models/echo/all?details=True", 200, `"default":true,"state":"failed","reason":"it is broken (handler.py:3)"}]`},
+		{"GET", "/models/describer?details=true&customized=true", 200, `"default":true,"state":"","reason":""`},
+	})
+	for _, target := range []string{"/models/echo", "/models/echo/all", "/models/echo?details=no"} {
+		if r := do(t, f.addr[Management], "GET", target, ""); strings.Contains(r.body, "broken") || strings.Contains(r.body, `"default"`) {
+			t.Errorf("%s tells what nobody asked for: %s", target, r.body)
+		}
+	}
 }
 
 func TestCustomDescription(t *testing.T) {
@@ -407,7 +427,7 @@ func TestMetricsPort(t *testing.T) {
 		{"GET", "/ping", 404, noRoute},
 		{"GET", "/models", 404, noRoute},
 	})
-	f.metrics.fail = fmt.Errorf("out of ink")
+	f.metrics.fail = errors.New("out of ink")
 	if r := do(t, f.addr[MetricsPort], "GET", "/metrics", ""); r.status != 500 || strings.Contains(r.body, "ink") {
 		t.Errorf("%+v", r)
 	}

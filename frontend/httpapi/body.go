@@ -54,14 +54,14 @@ func (a *API) readBody(q *request) error {
 	if q.head.Length == 0 {
 		return nil
 	}
-	size := q.head.Length
-	if size == wire.Chunked {
+	size := min(q.head.Length, firstBuffer)
+	if q.head.Length == wire.Chunked {
 		size = firstChunks
 	}
 	if err := a.hold(q, size); err != nil {
 		return err
 	}
-	buf := make([]byte, 0, min(size, firstBuffer))
+	buf := make([]byte, 0, size)
 	for {
 		if len(buf) == cap(buf) {
 			if int64(cap(buf)) > a.opts.MaxRequestSize {
@@ -104,10 +104,10 @@ func (a *API) bodyEnd(q *request, buf []byte) error {
 // larger is the size of the next buffer after a full one: the whole of a body of known length, else twice as much, but never
 // more than one byte over the limit.
 func (a *API) larger(q *request, size int64) (int64, error) {
-	if q.head.Length > 0 {
-		return q.head.Length, nil
+	next := q.head.Length
+	if next == wire.Chunked {
+		next = min(2*size, a.opts.MaxRequestSize+1)
 	}
-	next := min(2*size, a.opts.MaxRequestSize+1)
 	return next, a.hold(q, next-size)
 }
 

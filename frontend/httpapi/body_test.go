@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestBodiesArriveWhole(t *testing.T) {
 			t.Fatalf("%d bytes in chunks: %d %.200s", size, r.status, r.body)
 		}
 		it := f.last(t)
-		if string(it.Parts[0].Data) != body || header(it, "content-length") != fmt.Sprint(size) || header(it, "Transfer-Encoding") != "" {
+		if string(it.Parts[0].Data) != body || header(it, "content-length") != strconv.Itoa(size) || header(it, "Transfer-Encoding") != "" {
 			t.Errorf("%d bytes in chunks: got %d, header %v", size, len(it.Parts[0].Data), it.Header)
 		}
 	}
@@ -97,6 +98,9 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 	c.send("POST /predictions/echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(strings.Repeat("c", 30_000), strings.Repeat("c", 30_000)))
 	if r := c.receive("POST"); r.status != 503 {
 		t.Errorf("over the budget in chunks: %+v", r)
+	}
+	if r := do(t, f.addr[Inference], "POST", "/predictions/echo", strings.Repeat("x", 2*firstBuffer)); r.status != 503 {
+		t.Errorf("far over the budget: %+v", r)
 	}
 	second := dial(t, f.addr[Inference])
 	second.send(fmt.Sprintf(post, 30_000, strings.Repeat("d", 30_000)))

@@ -46,6 +46,14 @@ type modelView struct {
 	Workers             []workerView    `json:"workers"`
 	Queue               queueView       `json:"jobQueueStatus"`
 	Custom              json.RawMessage `json:"customizedMetadata,omitempty"`
+	*versionDetails
+}
+
+// versionDetails are what TorchServe does not tell; they are there only when a client asks for details.
+type versionDetails struct {
+	Default bool   `json:"default"`
+	State   string `json:"state"`
+	Reason  string `json:"reason"` // why it is not serving, or why a worker was started again last
 }
 
 type workerView struct {
@@ -56,6 +64,14 @@ type workerView struct {
 	PID       int    `json:"pid"`
 	GPU       bool   `json:"gpu"`
 	GPUUsage  string `json:"gpuUsage"`
+	*workerDetails
+}
+
+// workerDetails are what TorchServe does not tell.
+type workerDetails struct {
+	State    string `json:"state"`
+	Reason   string `json:"reason"`
+	Restarts int    `json:"restarts"`
 }
 
 type queueView struct {
@@ -63,8 +79,9 @@ type queueView struct {
 	Pending   int `json:"pendingRequests"`
 }
 
-// describe serves GET /models/M, /models/M/V and /models/M/all.
+// describe serves GET /models/M, /models/M/V and /models/M/all. With details=true, a parameter that TorchServe does not know, there is more.
 func (a *API) describe(q *request, ref infer.ModelRef, params []pair) (answer, error) {
+	details := boolParam(params, "details", false)
 	if len(q.segments) == 4 && ref.Version == "all" {
 		all, err := a.opts.Models.DescribeAll(ref.Name)
 		if err != nil {
@@ -72,7 +89,7 @@ func (a *API) describe(q *request, ref infer.ModelRef, params []pair) (answer, e
 		}
 		views := make([]modelView, 0, len(all))
 		for _, d := range all {
-			views = append(views, a.view(d))
+			views = append(views, a.view(d, details))
 		}
 		return marshal(views)
 	}
@@ -81,19 +98,19 @@ func (a *API) describe(q *request, ref infer.ModelRef, params []pair) (answer, e
 		return answer{}, err //nolint:wrapcheck // the model store's words are the client's
 	}
 	if boolParam(params, "customized", false) {
-		return a.describeCustom(q, ref, d)
+		return a.describeCustom(q, ref, d, details)
 	}
-	return marshal([]modelView{a.view(d)})
+	return marshal([]modelView{a.view(d, details)})
 }
 
 // describeCustom asks the model's handler for a description of itself and adds it.
-func (a *API) describeCustom(q *request, ref infer.ModelRef, d rollout.Description) (answer, error) {
+func (a *API) describeCustom(q *request, ref infer.ModelRef, d rollout.Description, details bool) (answer, error) {
 	header := append(q.handlerHeader(1), infer.Field{Name: "describe", Value: "True"})
 	res, err := a.opts.Predictor.Submit(q.http.Context(), ref, infer.Item{ID: q.id, Header: header, Alone: true})
 	if err != nil {
 		return answer{}, unavailable(err, infer.ModelRef{Name: ref.Name}, "describe", "")
 	}
-	view := a.view(d)
+	view := a.view(d, details)
 	view.Custom = json.RawMessage("{}")
 	var object map[string]json.RawMessage
 	if json.Unmarshal(res.Body, &object) == nil && object != nil {
@@ -109,7 +126,7 @@ func (a *API) describeCustom(q *request, ref infer.ModelRef, d rollout.Descripti
 }
 
 // view makes a description as TorchServe's clients know it.
-func (a *API) view(d rollout.Description) modelView {
+func (a *API) view(d rollout.Description, details bool) modelView {
 	v := modelView{
 		Name: d.Ref.Name, Version: d.Ref.Version, URL: d.URL, Runtime: d.Runtime, MinWorkers: d.MinWorkers, MaxWorkers: d.MaxWorkers,
 		BatchSize: d.BatchSize, MaxBatchDelay: d.MaxBatchDelay.Milliseconds(),
@@ -127,13 +144,23 @@ func (a *API) view(d rollout.Description) modelView {
 		}
 		v.Workers = append(v.Workers, workerView{
 			ID: strconv.Itoa(w.ID), StartTime: w.StartTime.UTC().Format(startTimeFormat), Status: status, Memory: w.Memory, PID: w.PID,
-			GPU: w.GPU != backend.NoGPU, GPUUsage: "N/A",
+			GPU: w.GPU != backend.NoGPU, GPUUsage: "N/A", workerDetails: detailsOf(w, details),
 		})
+	}
+	if details {
+		v.versionDetails = &versionDetails{Default: d.Default, State: d.State, Reason: d.Reason}
 	}
 	if waiting, capacity, err := a.opts.Predictor.Queue(d.Ref); err == nil {
 		v.Queue = queueView{Remaining: max(capacity-waiting, 0), Pending: waiting}
 	}
 	return v
+}
+
+func detailsOf(w rollout.Worker, wanted bool) *workerDetails {
+	if !wanted {
+		return nil
+	}
+	return &workerDetails{State: w.State, Reason: w.Reason, Restarts: w.Restarts}
 }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }

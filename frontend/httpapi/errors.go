@@ -69,8 +69,7 @@ func problemOf(err error) *problem {
 		status: fault.HTTPStatus(err), exception: fault.Exception(err), message: fault.Message(err),
 		reason: fault.KindOf(err).String(), retryable: fault.Retryable(err), cause: err,
 	}
-	var f *fault.Error
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
 		p.hint = f.Hint
 	} else { // a bug's words are for the log
 		p.message = "Internal error."
@@ -144,8 +143,7 @@ func appendJSONString(b []byte, s string) []byte {
 
 // detailOf is what an error knows that only the log may say.
 func detailOf(err error) string {
-	var f *fault.Error
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f.Detail
 	}
 	return ""

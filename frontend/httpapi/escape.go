@@ -35,56 +35,52 @@ func segmentsOf(path string) []string {
 	return segments
 }
 
-// queryOf decodes the query of a request target. Both & and ; part parameters; an = before a name is dropped.
+// queryOf decodes the query of a request target. Both & and ; part parameters.
 func queryOf(target string) ([]pair, error) {
-	from := pathEnd(target)
-	if from >= len(target) {
-		return nil, nil
-	}
-	if target[from] == '?' {
+	from, end := pathEnd(target), len(target)
+	if from < end && target[from] == '?' {
 		from++
 	}
+	if hash := strings.IndexByte(target[from:], '#'); hash >= 0 {
+		end = from + hash
+	}
 	var params []pair
-	name, value, i := from, -1, from
-	add := func(end int) error {
-		if name >= end {
-			return nil
+	for from < end && len(params) < maxParams {
+		to := end
+		if n := strings.IndexAny(target[from:end], "&;"); n >= 0 {
+			to = from + n
 		}
-		nameEnd, v := end, ""
-		if value > name {
-			nameEnd = value - 1
-		}
-		n, err := unescape(target, name, nameEnd, true)
+		p, ok, err := pairOf(target, from, to)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if nameEnd < end {
-			if v, err = unescape(target, value, end, true); err != nil {
-				return err
-			}
+		if ok {
+			params = append(params, p)
 		}
-		params = append(params, pair{n, v})
-		return nil
+		from = to + 1
 	}
-	for ; i < len(target) && target[i] != '#'; i++ {
-		switch target[i] {
-		case '=':
-			if name == i {
-				name = i + 1
-			} else if value < name {
-				value = i + 1
-			}
-		case '&', ';':
-			if err := add(i); err != nil {
-				return nil, err
-			}
-			if len(params) == maxParams {
-				return params, nil
-			}
-			name = i + 1
-		}
+	return params, nil
+}
+
+// pairOf decodes the parameter target[from:to]. An = before the name is dropped; without a name there is no parameter.
+func pairOf(target string, from, to int) (p pair, ok bool, err error) {
+	for from < to && target[from] == '=' {
+		from++
 	}
-	return params, add(i)
+	if from == to {
+		return p, false, nil
+	}
+	value := to
+	if n := strings.IndexByte(target[from:to], '='); n >= 0 {
+		value = from + n
+	}
+	if p.name, err = unescape(target, from, value, true); err != nil {
+		return p, false, err
+	}
+	if value < to {
+		p.value, err = unescape(target, value+1, to, true)
+	}
+	return p, true, err
 }
 
 // unescape percent-decodes s[from:to]. Its errors are those of TorchServe's decoder, words included; bytes that are no UTF-8

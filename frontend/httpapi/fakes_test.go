@@ -267,9 +267,9 @@ func (p *fakePredictor) Submit(ctx context.Context, ref infer.ModelRef, item inf
 }
 
 func header(item infer.Item, name string) string {
-	for i := len(item.Header) - 1; i >= 0; i-- {
-		if item.Header[i].Name == name {
-			return item.Header[i].Value
+	for _, f := range slices.Backward(item.Header) {
+		if f.Name == name {
+			return f.Value
 		}
 	}
 	return ""

@@ -194,10 +194,7 @@ func (c *client) ended(r reply) bool {
 func do(t *testing.T, addr, method, target string, body string, header ...string) reply {
 	t.Helper()
 	c := dial(t, addr)
-	text := method + " " + target + " HTTP/1.1\r\nHost: h\r\n"
-	for _, h := range header {
-		text += h + "\r\n"
-	}
+	text := method + " " + target + " HTTP/1.1\r\n" + strings.Join(append(append([]string{"Host: h"}, header...), ""), "\r\n")
 	if body != "" || method == http.MethodPost || method == http.MethodPut {
 		text += fmt.Sprintf("Content-Length: %d\r\n", len(body))
 	}

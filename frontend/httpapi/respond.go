@@ -189,7 +189,7 @@ func (a *API) sendProblem(q *request, p *problem) {
 
 // oneLine makes text fit into a header.
 func oneLine(s string) string {
-	const most = 500
+	const most = 1000
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '

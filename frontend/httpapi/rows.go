@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,9 +53,9 @@ func (q *request) handlerHeader(more int) []infer.Field {
 
 // textOf gives the text of the last part of that name.
 func textOf(parts []infer.Part, name string) (string, bool) {
-	for i := len(parts) - 1; i >= 0; i-- {
-		if parts[i].Name == name {
-			return string(parts[i].Data), true
+	for _, p := range slices.Backward(parts) {
+		if p.Name == name {
+			return string(p.Data), true
 		}
 	}
 	return "", false

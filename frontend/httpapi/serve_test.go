@@ -25,7 +25,7 @@ func TestServeFakes(t *testing.T) {
 	}
 	set := properties(t, *serveConfig)
 	var startup []string
-	for _, m := range strings.Split(set["load_models"], ",") {
+	for m := range strings.SplitSeq(set["load_models"], ",") {
 		if name, _, ok := strings.Cut(m, "="); ok {
 			startup = append(startup, name)
 		}
@@ -40,7 +40,7 @@ func TestServeFakes(t *testing.T) {
 		Predictor: counting{predictor, metrics}, Models: models, Metrics: metrics, ModelAPI: set["enable_model_api"] == "true",
 		OpenInference: set["ts_open_inference_protocol"] == "true", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		CORS:      CORS{set["cors_allowed_origin"], set["cors_allowed_methods"], set["cors_allowed_headers"]},
-		AccessLog: func(e AccessEntry) { slog.Info(e.Line()) },
+		AccessLog: func(e AccessEntry) { t.Log(e.Line()) },
 	}
 	opts.MaxRequestSize, _ = strconv.ParseInt(set["max_request_size"], 10, 64)
 	if set["disable_token_authorization"] != "true" {

@@ -64,7 +64,9 @@ func TestUnixSocket(t *testing.T) {
 	if _, err := api.Listen(t.Context(), "unix:"+path, Inference, nil); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a socket that is in use was taken: %v", err)
 	}
-	old.(*net.UnixListener).SetUnlinkOnClose(false) //nolint:forcetypeassert // it is one
+	if socket, ok := old.(*net.UnixListener); ok {
+		socket.SetUnlinkOnClose(false)
+	}
 	_ = old.Close()
 	s, err := api.Listen(t.Context(), "unix:"+path, Inference, nil) // the dead one's file is in the way
 	if err != nil {
@@ -75,12 +77,16 @@ func TestUnixSocket(t *testing.T) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}}}
-	res, err := hc.Get("http://h/ping")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h/ping", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := hc.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	if body, _ := io.ReadAll(res.Body); res.StatusCode != 200 || !strings.Contains(string(body), "Healthy") {
+	if body, _ := io.ReadAll(res.Body); res.StatusCode != statusOK || !strings.Contains(string(body), "Healthy") {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 	if s.Addr() != path {
@@ -117,13 +123,14 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, s)
-	conn, err := tls.Dial("tcp", s.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}) //nolint:gosec // the test's own server
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}} //nolint:gosec // the test's own server
+	conn, err := dialer.DialContext(t.Context(), "tcp", s.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if got := conn.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
-		t.Errorf("speaks %q", got)
+	if secure, ok := conn.(*tls.Conn); !ok || secure.ConnectionState().NegotiatedProtocol != "http/1.1" {
+		t.Errorf("speaks something else: %v", ok)
 	}
 	if _, err := io.WriteString(conn, "GET /predictions/nope HTTP/1.1\r\nX: y\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -215,7 +222,7 @@ func TestPlainHandler(t *testing.T) {
 		{api.Metrics(), "/", "MethodNotAllowed"},
 		{api.Joint(), "/ping", "Healthy"},
 	} {
-		r := httptest.NewRequest(http.MethodPost, tc.target, strings.NewReader("x"))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, tc.target, strings.NewReader("x"))
 		w := httptest.NewRecorder()
 		tc.handler.ServeHTTP(w, r)
 		if tc.has != "PUT" && !strings.Contains(w.Body.String(), tc.has) {

@@ -66,10 +66,10 @@ type Server struct {
 	streamed bool
 	asked    bool      // Unload was called: the server is there and wants the end
 	maxBody  int64     // LoadRequest.max_response_bytes
-	// concurrent says that the backend runs all its batches at the same time, Parallel notwithstanding.
-	concurrent bool
 	active   int       // batches that were received and are not done with
 	idle     sync.Cond // signalled when active becomes 0; its lock is mu
+	// concurrent says that the backend runs all its batches at the same time, whatever Parallel is.
+	concurrent bool
 
 	stdout, stderr *os.File     // what user code may write to; go-plugin puts its own in their place
 	unload         func() error // calls Backend.Unload the first time

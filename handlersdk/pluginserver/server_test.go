@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 
 // scripted is a backend that does what the test says.
 type scripted struct {
-	run func(ctx context.Context, batch []byte, give Give) error
+	run      func(ctx context.Context, batch []byte, give Give) error
+	features []string // beside "f"
 
 	mu    sync.Mutex // guards calls
 	calls []string
@@ -48,7 +49,7 @@ func (s *scripted) call(name string) {
 
 func (s *scripted) Load(_ context.Context, req *backendv1.LoadRequest) (*backendv1.LoadResponse, error) {
 	s.call("load " + req.GetModelName())
-	return &backendv1.LoadResponse{Features: []string{"f"}}, nil
+	return &backendv1.LoadResponse{Features: append([]string{"f"}, s.features...)}, nil
 }
 
 func (s *scripted) Run(ctx context.Context, batch []byte, give Give) error {
@@ -365,6 +366,54 @@ func TestBatches(t *testing.T) {
 	}
 	if !answered[second] || !answered[12] || !answered[20] {
 		t.Errorf("answered %v, cancelled %d and 13", answered, first)
+	}
+	s.close()
+	if err := s.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConcurrentBackendGetsEverythingAtOnce sends more batches than the options' Parallel and the inbox have room for. They meet, one is cancelled,
+// and the others are answered in the opposite order.
+func TestConcurrentBackendGetsEverythingAtOnce(t *testing.T) {
+	const n = 2 * inbox
+	inside := make(chan uint64, n)
+	var answer [n]chan struct{}
+	for i := range answer {
+		answer[i] = make(chan struct{})
+	}
+	b := &scripted{features: []string{backendv1.FeatureConcurrent}, run: func(ctx context.Context, batch []byte, give Give) error {
+		head, err := frame.DecodeHead(batch)
+		if err != nil {
+			return err
+		}
+		inside <- head.BatchID
+		select {
+		case <-answer[head.BatchID]:
+			return echo(ctx, batch, give)
+		case <-ctx.Done():
+			answer[head.BatchID] <- struct{}{}
+			return ctx.Err()
+		}
+	}}
+	s := serve(t, b)
+	s.load()
+	for id := range uint64(n) {
+		s.send(batchOf(id, "x"))
+	}
+	for range n {
+		<-inside
+	}
+	s.send(frame.EncodeCancel(0))
+	<-answer[0]
+	for id := n - 1; id > 0; id-- {
+		close(answer[id])
+		if head, _ := s.receive(); head.BatchID != uint64(id) {
+			t.Fatalf("the answer of batch %d came, not that of %d", head.BatchID, id)
+		}
+	}
+	if _, err := s.rpc.Unload(t.Context(), &backendv1.UnloadRequest{}); err != nil {
+		t.Error(err)
 	}
 	s.close()
 	if err := s.end(); err != nil {

@@ -44,6 +44,8 @@ type Config struct {
 	DefaultHandler          string
 	Envelope                string
 	InstallDependencies     bool
+	DependencyCache         string // "": Env.CacheDirs
+	DependencyTimeout       time.Duration
 	Python                  string
 	BlacklistEnv            *javaregex.Pattern
 	CPULauncher             bool
@@ -130,14 +132,15 @@ type SnapshotModel struct {
 
 // Environment is what is taken from the environment and has no key in config.properties.
 type Environment struct {
-	TempDir       string // TEMP, else TMPDIR, else /tmp
-	PIDDir        string // where TorchServe's command keeps its process identifier: TMPDIR, TEMP, TMP, else /tmp
-	LogDir        string // LOG_LOCATION, else logs
-	MetricsLogDir string // METRICS_LOCATION, else logs
-	Home          string // FLAMBEAU_HOME: where the Python packages are, "" when not set
-	Library       string // FLAMBEAU_LIBRARY: libflambeau.so, "" when not set
-	Python        string // FLAMBEAU_PYTHON, "" when not set
-	Path          string // PATH
+	TempDir       string   // TEMP, else TMPDIR, else /tmp
+	CacheDirs     []string // where what can be made again may be kept, the best first
+	PIDDir        string   // where TorchServe's command keeps its process identifier: TMPDIR, TEMP, TMP, else /tmp
+	LogDir        string   // LOG_LOCATION, else logs
+	MetricsLogDir string   // METRICS_LOCATION, else logs
+	Home          string   // FLAMBEAU_HOME: where the Python packages are, "" when not set
+	Library       string   // FLAMBEAU_LIBRARY: libflambeau.so, "" when not set
+	Python        string   // FLAMBEAU_PYTHON, "" when not set
+	Path          string   // PATH
 	VisibleGPUs   *string
 	All           []string // KEY=VALUE, for the workers
 }

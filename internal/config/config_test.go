@@ -2,6 +2,7 @@ package config
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,9 @@ func mustLoad(t *testing.T, text string, flags map[string]string, environ ...str
 	return c
 }
 
+// noUsersCache is where things are kept for a user without a home.
+func noUsersCache() []string { return []string{fmt.Sprintf("/tmp/flambeau-%d", os.Getuid())} }
+
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c, err := Load(Source{Dir: t.TempDir()})
@@ -55,11 +59,13 @@ func TestDefaults(t *testing.T) {
 		TLS:         TLS{KeystorePass: "changeit", KeystoreType: "PKCS12"},
 		AllowedURLs: []string{`file://.*|http(s)?://.*`}, TokenAuth: true, TokenTTL: time.Hour, GPULimit: -1,
 		ResponseTimeout: 2 * time.Minute, StartupTimeout: 2 * time.Minute, DrainTimeout: 2 * time.Minute, WorkerStartTimeout: 2 * time.Minute,
-		WorkerStopTimeout: 10 * time.Second, ShutdownTimeout: 25 * time.Second, InitialWorkerPort: 9000, InitialDistributionPort: 29500,
+		WorkerStopTimeout: 10 * time.Second, ShutdownTimeout: 25 * time.Second, InitialWorkerPort: 9000, InitialDistributionPort: 29500, DependencyTimeout: 30 * time.Minute,
 		DecodeInput: true, LimitMaxImagePixels: true, QueueSize: 100, QueueBytes: 1 << 30, MaxRequestBytes: 6553500, MaxResponseBytes: 6553500,
 		SequenceHeaders:  SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
 		MaxUnpackedBytes: 512 << 30, MaxDownloadBytes: 256 << 30, MetricsMode: "log", SystemMetrics: true, MetricsInterval: time.Minute,
-		Env: Environment{TempDir: "/tmp", PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs"},
+		Env: Environment{
+			TempDir: "/tmp", CacheDirs: noUsersCache(), PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs",
+		},
 	}
 	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Config{})); diff != "" {
 		t.Error(diff)
@@ -251,6 +257,9 @@ models={\
 }
 model_snapshot={"name": "startup.cfg", "modelCount": 1, "models": {"m": {"2.0": {"marName": "n.mar"}, "1.0": {"defaultVersion": true, "marName": "m.mar", "minWorkers": 1, "maxWorkers": 5, "batchSize": 1, "maxBatchDelay": 200, "responseTimeout": 60}}}}
 allowed_urls=http://a/.*,file:///b/.*
+install_py_dep_per_model=true
+dependency_cache=/cache
+dependency_timeout=10
 archive_max_unpacked_size=10
 archive_max_download_size=11
 workflow_store=/wf
@@ -311,13 +320,16 @@ grpc_inference_max_connection_age_ms=17
 			{Name: "m", Version: "2.0", File: "n.mar"},
 		}},
 		AllowedURLs: []string{"http://a/.*", "file:///b/.*"}, MaxUnpackedBytes: 10, MaxDownloadBytes: 11,
+		InstallDependencies: true, DependencyCache: "/cache", DependencyTimeout: 10 * s,
 		ModelAPI: true, TokenTTL: 30 * s, DefaultWorkers: 3, GPULimit: 2,
 		ResponseTimeout: 4 * s, StartupTimeout: 5 * s, WorkerStartTimeout: 6 * s, WorkerStopTimeout: 7 * s, DrainTimeout: 8 * s, ShutdownTimeout: 9 * s,
 		InitialWorkerPort: 9100, InitialDistributionPort: 29500, Python: "/usr/bin/python3.9", DefaultHandler: "h.py", Envelope: "kserve",
 		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, MaxRequestBytes: 14, MaxResponseBytes: 15,
 		SequenceHeaders: SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
 		OpenInference:   true, MetricsMode: "prometheus", MetricsConfig: "/m.yaml", MetricsAutoDetect: true, SystemMetricsCmd: "x.py --gpu 0",
-		MetricsInterval: 16 * s, Env: Environment{TempDir: "/tmp", PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs"},
+		MetricsInterval: 16 * s, Env: Environment{
+			TempDir: "/tmp", CacheDirs: noUsersCache(), PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs",
+		},
 	}
 	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Config{})); diff != "" {
 		t.Error(diff)
@@ -351,6 +363,12 @@ func TestEnvironment(t *testing.T) {
 	if c.Env.TempDir != dir || c.Env.PIDDir != dir || c.Env.LogDir != "/l" || c.Env.MetricsLogDir != "/m" || c.Env.Home != "/h" ||
 		c.Env.VisibleGPUs == nil {
 		t.Errorf("got %+v", c.Env)
+	}
+	for want, environ := range map[string][]string{"/c/flambeau": {"HOME=/h", "XDG_CACHE_HOME=/c"}, "/h/.cache/flambeau": {"HOME=/h", "XDG_CACHE_HOME=c"}} {
+		c := mustLoad(t, "", nil, append(environ, "TMPDIR="+dir)...)
+		if diff := cmp.Diff([]string{want, fmt.Sprintf("%s/flambeau-%d", dir, os.Getuid())}, c.Env.CacheDirs); diff != "" {
+			t.Error(diff)
+		}
 	}
 	if _, err := load(t, "", nil, "TEMP="+dir+"/nope"); err == nil ||
 		!strings.Contains(err.Error(), "Invalid temp directory: "+dir+"/nope, please check TEMP environment variable.") {

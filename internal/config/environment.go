@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -45,7 +46,7 @@ func (e environment) names() []string {
 // fixed reads what has no key in config.properties.
 func (e environment) fixed(problems *[]error) Environment {
 	env := Environment{
-		TempDir: tempDir(e), PIDDir: PIDDir(e.all), LogDir: cmp.Or(e.get("LOG_LOCATION"), "logs"),
+		TempDir: tempDir(e), CacheDirs: cacheDirs(e), PIDDir: PIDDir(e.all), LogDir: cmp.Or(e.get("LOG_LOCATION"), "logs"),
 		MetricsLogDir: cmp.Or(e.get("METRICS_LOCATION"), "logs"), Home: e.get("FLAMBEAU_HOME"), Library: e.get("FLAMBEAU_LIBRARY"),
 		Python: e.get("FLAMBEAU_PYTHON"), Path: e.get("PATH"), All: e.all,
 	}
@@ -61,6 +62,17 @@ func (e environment) fixed(problems *[]error) Environment {
 // tempDir is where models are unpacked: TEMP, which only TorchServe's command reads, goes first.
 func tempDir(e environment) string {
 	return cmp.Or(e.get("TEMP"), e.get("TMPDIR"), "/tmp")
+}
+
+// cacheDirs are the user's cache folder as the XDG specification has it, if there is a user, and one in the folder of temporary files.
+func cacheDirs(e environment) []string {
+	var dirs []string
+	if dir := e.get("XDG_CACHE_HOME"); filepath.IsAbs(dir) {
+		dirs = append(dirs, filepath.Join(dir, "flambeau"))
+	} else if home := e.get("HOME"); filepath.IsAbs(home) {
+		dirs = append(dirs, filepath.Join(home, ".cache", "flambeau"))
+	}
+	return append(dirs, filepath.Join(tempDir(e), "flambeau-"+strconv.Itoa(os.Getuid())))
 }
 
 // PIDDir is the folder that TorchServe's command keeps its process identifier in: Python's tempfile.gettempdir.

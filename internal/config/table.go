@@ -127,8 +127,13 @@ func modelOptions() []Option {
 				return nil
 			},
 		},
-		boolean("install_py_dep_per_model", false, "Whether a model's requirements file is installed when it is registered.",
-			func(c *Config) *bool { return &c.InstallDependencies }).effect(Pending),
+		boolean("install_py_dep_per_model", false, "Whether a model's requirements file is installed by pip when it is registered, once for all "+
+			"models, workers and starts of the server that ask for the same.", func(c *Config) *bool { return &c.InstallDependencies }),
+		path("dependency_cache", "Folder for what is installed. Not set: `flambeau/dependencies` in the user's cache folder, or else in that of "+
+			"temporary files. What nobody has used for 30 days is removed at the next installation.",
+			func(c *Config) *string { return &c.DependencyCache }),
+		seconds("dependency_timeout", 1800, atLeast(1), "How long the installation of one model's requirements may take.",
+			func(c *Config) *time.Duration { return &c.DependencyTimeout }),
 		size("archive_max_unpacked_size", 512<<30, atLeast(1), "Largest sum of the files of one archive.",
 			func(c *Config) *int64 { return &c.MaxUnpackedBytes }),
 		size("archive_max_download_size", 256<<30, atLeast(1), "Largest archive that is fetched from a URL.",
@@ -189,8 +194,8 @@ func workerOptions() []Option {
 		},
 		integer("initial_worker_port", 9000, bounds{0, 1 << 30}, "Identifier of the first worker; it is counted up, and no identifier is used twice. "+
 			"Workers use no ports here.", func(c *Config) *int { return &c.InitialWorkerPort }),
-		integer("initial_distribution_port", 29500, bounds{0, maxPort}, "The same for workers that run on several devices.",
-			func(c *Config) *int { return &c.InitialDistributionPort }).effect(Pending),
+		integer("initial_distribution_port", 29500, bounds{0, maxPort}, "The same for workers of parallel models; each counts as many "+
+			"as its parallelLevel.", func(c *Config) *int { return &c.InitialDistributionPort }),
 		{
 			Key: "blacklist_env_vars", Type: "regular expression", Env: envName("blacklist_env_vars"),
 			Doc: "Environment variables whose whole name matches it are hidden from workers. Java's syntax.",

@@ -29,6 +29,7 @@ const (
 	DependencyFailed               // a model's requirements could not be installed
 	StartFailed                    // a worker's process did not come up
 	LoadFailed                     // the handler refused to load
+	NoDevices                      // the version wants more GPUs than there are
 	NoWorker                       // the version has no workers at all
 	Overloaded                     // the queue is full, by items or by bytes
 	Draining                       // the server or the version is shutting down

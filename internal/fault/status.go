@@ -36,6 +36,7 @@ var table = [kinds]row{
 	DependencyFailed:   {"dependency_failed", http.StatusBadRequest, codes.InvalidArgument, "ModelException", false},
 	StartFailed:        {"start_failed", http.StatusInternalServerError, codes.Internal, "InternalServerException", true},
 	LoadFailed:         {"load_failed", http.StatusInternalServerError, codes.Internal, "InternalServerException", false},
+	NoDevices:          {"no_devices", http.StatusInternalServerError, codes.Internal, "WorkerInitializationException", false},
 	NoWorker:           {"no_worker", http.StatusServiceUnavailable, codes.Unavailable, "ServiceUnavailableException", true},
 	Overloaded:         {"queue_full", http.StatusServiceUnavailable, codes.ResourceExhausted, "ServiceUnavailableException", true},
 	Draining:           {"draining", http.StatusServiceUnavailable, codes.Unavailable, "ServiceUnavailableException", true},

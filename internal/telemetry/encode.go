@@ -39,7 +39,8 @@ func (m *Metrics) WriteText(w io.Writer, names []string) error {
 				continue
 			}
 		}
-		fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", s.Name, strings.NewReplacer("\\", `\\`, "\n", `\n`).Replace(help), s.Name, s.Kind)
+		help = strings.NewReplacer("\\", `\\`, "\n", `\n`).Replace(help)
+		_, _ = out.WriteString("# HELP " + s.Name + " " + help + "\n# TYPE " + s.Name + " " + string(s.Kind) + "\n") // Flush tells of an error
 		for _, metric := range family.GetMetric() {
 			writeMetric(out, s, metric)
 		}

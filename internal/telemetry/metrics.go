@@ -153,17 +153,17 @@ func (m *Metrics) Predicted(p Prediction) {
 	m.set(QueueLatency, microseconds(p.Queue), model, version, host)
 	m.set(QueueTime, float64(p.Queue.Milliseconds()), levelHost, host)
 	m.set(WorkerThreadTime, float64(max(p.Total-p.Queue-p.Backend, 0).Milliseconds()), levelHost, host)
-	m.predicted(p)
+	m.predicted(model, p)
 	m.own.answered(model, version, p)
 }
 
 // predicted sets the gauge that TorchServe's workers set after each batch, if the catalog has it as TorchServe's has.
-func (m *Metrics) predicted(p Prediction) {
+func (m *Metrics) predicted(model string, p Prediction) {
 	m.mu.RLock()
 	s := m.model[PredictionTime]
 	m.mu.RUnlock()
 	if s != nil && slices.Equal(s.Dimensions, []string{labelModelName, labelLevel, labelHostname}) {
-		s.record(float64(p.Backend.Microseconds())/1e3, []string{p.Ref.Name, levelModel, m.opts.Hostname}, p.ID)
+		s.record(float64(p.Backend.Microseconds())/1e3, []string{model, levelModel, m.opts.Hostname}, p.ID)
 	}
 }
 
@@ -206,6 +206,20 @@ func (m *Metrics) Forget(ref infer.ModelRef) {
 		}
 	}
 	m.own.forget(prometheus.Labels{labelModel: ref.Name, labelVersion: ref.Version})
+	if ref.Version == defaultVersion {
+		m.forgetModel(ref.Name)
+	}
+}
+
+// forgetModel drops what the handlers of a model measured: those series know no versions.
+func (m *Metrics) forgetModel(name string) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, s := range m.model {
+		if s != nil && slices.Contains(s.Dimensions, labelModelName) {
+			s.forget(prometheus.Labels{labelModelName: name})
+		}
+	}
 }
 
 // label gives a version's labels: its own, until so many have some that the rest must share.

@@ -122,7 +122,7 @@ func parseModelMetric(text string) (modelMetric, bool) {
 		return modelMetric{}, false
 	}
 	if dimensions != "" {
-		for _, d := range strings.Split(dimensions, ",") {
+		for d := range strings.SplitSeq(dimensions, ",") {
 			name, v, _ := strings.Cut(d, ":")
 			m.family.Dimensions = append(m.family.Dimensions, name)
 			m.values = append(m.values, v)

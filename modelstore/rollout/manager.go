@@ -28,6 +28,10 @@ type ProcessRequest struct {
 	Runtime  string // python or python3
 	Dir      string // the unpacked archive
 	Handler  string
+	Provided Provided // by Options.Dependencies
+	// Parallel is nil for a worker that is one process on one device, and Devices, those that it may see, are nil for all.
+	Parallel *Parallel
+	Devices  []int
 }
 
 // Options are what a Manager needs. Launcher, Archives, Process, Limits, the two timeouts, QueueSize and Logger are required.
@@ -37,6 +41,8 @@ type Options struct {
 	Process  func(ProcessRequest) (backend.ProcessSpec, error) // makes the command of a worker
 	Limits   backend.Limits                                    // Load is not looked at: each version has its own
 	Presets  map[infer.ModelRef]Preset
+	// Dependencies is asked before a version with requirements, or that wants a virtual environment, is registered. Nil: nobody is.
+	Dependencies Dependencies
 
 	DefaultWorkers      int // workers of a version for which nobody says it
 	StartupWorkers      int // the same for start-up models when DefaultWorkers is 0
@@ -49,6 +55,7 @@ type Options struct {
 	LimitMaxImagePixels bool
 	MaxResponseBytes    int64
 	FirstWorkerID       int           // identifiers of workers are counted from here and never used again
+	FirstParallelID     int           // the same for those of parallel models
 	Drain               time.Duration // how long running batches may take when their worker is removed
 
 	Logger *slog.Logger
@@ -69,8 +76,9 @@ type Manager struct {
 	life context.Context //nolint:containedctx // a life-long "done", not a call's context
 	end  context.CancelCauseFunc
 
-	lastWorker atomic.Int64
-	lastGPU    atomic.Int64
+	lastWorker   atomic.Int64
+	nextParallel atomic.Int64
+	lastGPU      atomic.Int64
 
 	mu      sync.Mutex // guards what follows
 	models  map[string]*model
@@ -99,22 +107,8 @@ func New(opts Options) (*Manager, error) {
 	m := &Manager{opts: opts, models: map[string]*model{}, startup: map[string]bool{}}
 	m.life, m.end = context.WithCancelCause(context.Background())
 	m.lastWorker.Store(int64(opts.FirstWorkerID) - 1)
+	m.nextParallel.Store(int64(opts.FirstParallelID))
 	return m, nil
-}
-
-func (m *Manager) nextWorkerID() int { return int(m.lastWorker.Add(1)) }
-
-// nextGPU deals the devices out in turn: over the server's devices for all models together (TorchServe begins with the second one), or over
-// the devices that the version chose.
-func (m *Manager) nextGPU(v *Version) int {
-	switch {
-	case v.settings.deviceType != "gpu":
-		return backend.NoGPU
-	case len(v.settings.deviceIDs) > 0:
-		return v.settings.deviceIDs[len(v.workers)%len(v.settings.deviceIDs)]
-	default:
-		return int(m.lastGPU.Add(1)) % m.opts.GPUs
-	}
 }
 
 func (m *Manager) event(e Event) {
@@ -289,7 +283,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	for _, v := range all {
 		go func() {
 			close(v.retired)
-			failed <- errors.Join(v.stop(ctx), v.archive.Close())
+			err := v.stop(ctx)
+			v.unprovide()
+			failed <- errors.Join(err, v.archive.Close())
 		}()
 	}
 	var errs []error

@@ -13,10 +13,10 @@ import (
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
-// pool hands out the slots of one version's ready instances, one batch per instance at a time.
+// pool hands out the slots of one version's ready instances: as many for each as it runs batches at the same time, which is one for most.
 type pool struct {
 	mu      sync.Mutex    // guards what follows
-	ready   []*member     // in the order of their last use: the longest idle one first
+	ready   []*member     // in the order of their last use: the one that was not used for the longest time first
 	waiters []*waiter     // who waits for a slot, the longest waiting first
 	hopes   map[int]bool  // workers that are ready or may get ready
 	timeout time.Duration // how long a batch may take
@@ -36,14 +36,17 @@ const anyWorker = -1
 type member struct {
 	inst     backend.Instance
 	worker   int
-	busy     bool
+	slots    int           // batches that it runs at the same time
+	used     int           // slots that are handed out; the pool's mu guards it and leaving
 	leaving  bool          // takes nothing new
-	released chan struct{} // closed when it is leaving and not busy
-	// overdue is closed when a batch took longer than its time limit: the instance is not to be used any more.
+	released chan struct{} // closed when it is leaving and no slot is handed out
+	// overdue is closed when the instance let a batch run into its time limit and is not to be used any more.
 	overdue chan struct{}
 	once    sync.Once // guards overdue
 	// answered says that it has answered a batch.
 	answered atomic.Bool
+	since    time.Time    // when it became a member
+	heard    atomic.Int64 // its last answer or piece, in nanoseconds after since
 }
 
 func newPool(timeout time.Duration) *pool {
@@ -90,16 +93,16 @@ func (p *pool) hasWorkers() bool {
 	return len(p.hopes) > 0
 }
 
-// add makes a worker's ready instance available.
-func (p *pool) add(inst backend.Instance, worker int) *member {
-	m := &member{inst: inst, worker: worker, released: make(chan struct{}), overdue: make(chan struct{})}
+// add makes the slots of a worker's ready instance available.
+func (p *pool) add(inst backend.Instance, worker, slots int) *member {
+	m := &member{
+		inst: inst, worker: worker, slots: slots, since: time.Now(), released: make(chan struct{}), overdue: make(chan struct{}),
+	}
 	p.mu.Lock()
 	p.ready = append(p.ready, m)
-	w := p.matched()
+	found := p.matches()
 	p.mu.Unlock()
-	if w != nil {
-		w.waiter.given <- w.member
-	}
+	hand(found)
 	return m
 }
 
@@ -117,7 +120,7 @@ func (p *pool) leave(m *member) {
 			break
 		}
 	}
-	if !m.busy {
+	if m.used == 0 {
 		close(m.released)
 	}
 }
@@ -127,29 +130,42 @@ type match struct {
 	member *member
 }
 
-// matched gives the longest idle member to the longest waiting waiter that it suits, if there are both; p.mu is held.
-func (p *pool) matched() *match {
-	for i, w := range p.waiters {
-		if m := p.idle(w.worker); m != nil {
-			p.waiters = slices.Delete(p.waiters, i, i+1)
-			return &match{w, m}
+// matches takes a slot for each waiter that there is one for, the longest waiting first; p.mu is held.
+func (p *pool) matches() []match {
+	var found []match
+	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
+		m := p.take(w.worker)
+		if m != nil {
+			found = append(found, match{w, m})
 		}
-	}
-	return nil
+		return m != nil
+	})
+	return found
 }
 
-// idle takes the longest idle member of a worker, or of any; p.mu is held.
-func (p *pool) idle(worker int) *member {
-	for i, m := range p.ready {
-		if m.busy || worker != anyWorker && m.worker != worker {
-			continue
-		}
-		m.busy = true
-		copy(p.ready[i:], p.ready[i+1:])
-		p.ready[len(p.ready)-1] = m
-		return m
+// hand gives waiters what they waited for; each has room for it.
+func hand(found []match) {
+	for _, m := range found {
+		m.waiter.given <- m.member
 	}
-	return nil
+}
+
+// take takes a slot of a worker's member, or of the least busy one of all: of several, the one that was not used for the longest time. p.mu is held.
+func (p *pool) take(worker int) *member {
+	at := -1
+	for i, m := range p.ready {
+		if m.used < m.slots && (worker == anyWorker || m.worker == worker) && (at < 0 || m.used < p.ready[at].used) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return nil
+	}
+	m := p.ready[at]
+	m.used++
+	copy(p.ready[at:], p.ready[at+1:])
+	p.ready[len(p.ready)-1] = m
+	return m
 }
 
 // Free implements backend.Pool.
@@ -158,9 +174,7 @@ func (p *pool) Free() int {
 	defer p.mu.Unlock()
 	n := 0
 	for _, m := range p.ready {
-		if !m.busy {
-			n++
-		}
+		n += m.slots - m.used
 	}
 	return n
 }
@@ -185,7 +199,7 @@ func (p *pool) acquire(ctx context.Context, worker int) (*member, error) {
 		p.mu.Unlock()
 		return nil, p.absent
 	}
-	if m := p.idle(worker); m != nil {
+	if m := p.take(worker); m != nil {
 		p.mu.Unlock()
 		return m, nil
 	}
@@ -220,14 +234,39 @@ func (p *pool) forget(w *waiter) {
 
 func (p *pool) release(m *member) {
 	p.mu.Lock()
-	m.busy = false
-	if m.leaving {
+	m.used--
+	if m.leaving && m.used == 0 {
 		close(m.released)
 	}
-	w := p.matched()
+	found := p.matches()
 	p.mu.Unlock()
-	if w != nil {
-		w.waiter.given <- w.member
+	hand(found)
+}
+
+// overran is called when a batch on m ran into the time limit. An instance that answered other batches meanwhile is at work: it goes on, and so do
+// they. One from which nothing came for that long is not to be used any more, and overran returns when its supervisor has ended it.
+func (p *pool) overran(m *member, limit time.Duration) (goesOn bool) {
+	if m.slots > 1 && m.silence() < limit {
+		return true
+	}
+	p.leave(m)
+	m.once.Do(func() { close(m.overdue) })
+	<-m.inst.Done()
+	return false
+}
+
+// hear notes that something came from the instance.
+func (m *member) hear() { m.heard.Store(int64(time.Since(m.since))) }
+
+// silence is for how long nothing has come from the instance.
+func (m *member) silence() time.Duration { return time.Since(m.since) - time.Duration(m.heard.Load()) }
+
+func (m *member) isOverdue() bool {
+	select {
+	case <-m.overdue:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -240,49 +279,77 @@ type slot struct {
 
 // Execute implements backend.Slot. A batch whose instance died before the batch was sent goes to another instance.
 func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
-	for dead(s.member.inst) {
-		m, err := s.pool.acquire(ctx, s.worker)
-		if err != nil {
-			return nil, err
-		}
-		s.pool.release(s.member)
-		s.member = m
+	if err := s.leaveDead(ctx); err != nil {
+		return nil, err
 	}
+	m := s.member
 	s.pool.mu.Lock()
 	limit := s.pool.timeout
 	s.pool.mu.Unlock()
-	late := fault.New(fault.ResponseTimeout, "Worker died.", nil)
-	late.Detail = "the handler did not answer within the response timeout of " + limit.String()
-	late.Hint = "raise responseTimeout (model-config.yaml) or default_response_timeout if the model needs more time"
+	late := errLate(limit)
 	timed, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(limit, func() { cancel(late) })
 	defer cancel(nil)
 	defer timer.Stop()
-	restartOnPieces(items, timer, limit)
-	results, err := s.member.inst.Predict(timed, items)
-	if timed.Err() != nil && ctx.Err() == nil && err != nil {
-		s.member.once.Do(func() { close(s.member.overdue) })
-		<-s.member.inst.Done() // the supervisor kills it
+	m.listen(items, timer, limit)
+	results, err := m.inst.Predict(timed, items)
+	switch {
+	case err == nil:
+		m.hear()
+		m.answered.Store(true)
+	case timed.Err() != nil && ctx.Err() == nil:
+		if s.pool.overran(m, limit) {
+			late.Detail += "; the worker goes on, it has answered other requests meanwhile"
+		}
 		return nil, late
-	}
-	if err == nil {
-		s.member.answered.Store(true)
+	case m.isOverdue() && dead(m.inst):
+		return nil, errBeside(limit)
 	}
 	return results, err
 }
 
-// restartOnPieces makes the limit one for the next piece of a stream, as TorchServe's is. Every item of a batch gets its pieces at the same
-// time, so one item is enough to see them.
-func restartOnPieces(items []infer.Item, timer *time.Timer, limit time.Duration) {
-	if len(items) == 0 || items[0].Emit == nil {
-		return
-	}
-	emit := items[0].Emit
-	items[0].Emit = func(r infer.Result) {
-		if timer.Stop() { // it has not fired
-			timer.Reset(limit)
+// leaveDead changes the slot for one of a living instance, if its own has died.
+func (s *slot) leaveDead(ctx context.Context) error {
+	for dead(s.member.inst) {
+		s.pool.leave(s.member) // else it might be had again before its supervisor sees that it is dead
+		m, err := s.pool.acquire(ctx, s.worker)
+		if err != nil {
+			return err
 		}
-		emit(r)
+		s.pool.release(s.member)
+		s.member = m
+	}
+	return nil
+}
+
+func errLate(limit time.Duration) *fault.Error {
+	late := fault.New(fault.ResponseTimeout, "Worker died.", nil)
+	late.Detail = "the handler did not answer within the response timeout of " + limit.String()
+	late.Hint = "raise responseTimeout (model-config.yaml) or default_response_timeout if the model needs more time"
+	return late
+}
+
+// errBeside is what a batch gets that ran beside the one that was late.
+func errBeside(limit time.Duration) *fault.Error {
+	beside := fault.New(fault.BackendDied, "Worker died.", nil)
+	beside.Detail = "the worker was ended with all that it had: another request ran into the response timeout of " + limit.String() +
+		", and nothing had come from the worker for that long"
+	return beside
+}
+
+// listen hears the pieces of a batch, and makes the limit one for the next piece of it, as TorchServe's is.
+func (m *member) listen(items []infer.Item, timer *time.Timer, limit time.Duration) {
+	for i := range items {
+		emit := items[i].Emit
+		items[i].Emit = func(r infer.Result) {
+			m.hear()
+			if timer.Stop() { // it has not fired
+				timer.Reset(limit)
+			}
+			if emit != nil {
+				emit(r)
+			}
+		}
 	}
 }
 

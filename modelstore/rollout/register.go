@@ -16,8 +16,17 @@ func (m *Manager) Register(ctx context.Context, s Spec) (Registered, error) {
 	if err != nil {
 		return Registered{}, err
 	}
-	v, minWorkers, maxWorkers, err := m.admit(s, a)
+	v, minWorkers, maxWorkers, err := m.plan(s, a)
+	if err == nil {
+		err = m.provide(ctx, v)
+	}
+	if err == nil {
+		err = m.admit(v)
+	}
 	if err != nil {
+		if v != nil {
+			v.unprovide()
+		}
 		return Registered{}, discard(a, err)
 	}
 	done := Registered{Ref: v.ref, Workers: minWorkers}
@@ -43,8 +52,8 @@ func startFailure(name, version string, cause error) error {
 	return f
 }
 
-// admit makes a version of an archive, without workers.
-func (m *Manager) admit(s Spec, a *archive.Archive) (v *Version, minWorkers, maxWorkers int, err error) {
+// plan makes a version of an archive, without workers, that nobody can find yet.
+func (m *Manager) plan(s Spec, a *archive.Archive) (v *Version, minWorkers, maxWorkers int, err error) {
 	ref, err := identify(s, a)
 	if err != nil {
 		return nil, 0, 0, err
@@ -55,28 +64,40 @@ func (m *Manager) admit(s Spec, a *archive.Archive) (v *Version, minWorkers, max
 		return nil, 0, 0, err
 	}
 	minWorkers, maxWorkers = m.opts.workers(s, preset, &a.Settings)
-	v = &Version{
+	return &Version{
 		ref: ref, url: s.URL, settings: set, archive: a, pool: newPool(set.responseTimeout), launcher: m.opts.Launcher, limits: m.opts.Limits,
 		drain: m.opts.Drain, log: logger(m.opts.Logger, ref), manager: m, retired: make(chan struct{}), atStart: s.AtStartup,
-	}
+	}, minWorkers, maxWorkers, nil
+}
+
+// admit puts a version among the models.
+func (m *Manager) admit(v *Version) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return nil, 0, 0, fault.New(fault.Draining, "the server is shutting down", nil)
+	if err := m.vacant(v.ref); err != nil {
+		return err
 	}
-	mod := m.models[ref.Name]
+	mod := m.models[v.ref.Name]
 	if mod == nil {
-		mod = &model{versions: map[string]*Version{}, standard: ref.Version}
-		m.models[ref.Name] = mod
+		mod = &model{versions: map[string]*Version{}, standard: v.ref.Version}
+		m.models[v.ref.Name] = mod
 	}
-	if mod.versions[ref.Version] != nil {
-		return nil, 0, 0, fault.Newf(fault.Conflict, "Model version %s is already registered for model %s", ref.Version, ref.Name)
+	mod.versions[v.ref.Version] = v
+	if v.atStart {
+		m.startup[v.ref.Name] = true
 	}
-	mod.versions[ref.Version] = v
-	if s.AtStartup {
-		m.startup[ref.Name] = true
+	return nil
+}
+
+// vacant says why a version cannot be registered now; m.mu is held.
+func (m *Manager) vacant(ref infer.ModelRef) error {
+	if m.closed {
+		return fault.New(fault.Draining, "the server is shutting down", nil)
 	}
-	return v, minWorkers, maxWorkers, nil
+	if mod := m.models[ref.Name]; mod != nil && mod.versions[ref.Version] != nil {
+		return fault.Newf(fault.Conflict, "Model version %s is already registered for model %s", ref.Version, ref.Name)
+	}
+	return nil
 }
 
 // discard forgets an archive that nobody will use, also its fetched copy, which would be in the way of the next try; it gives err.
@@ -133,6 +154,7 @@ func (m *Manager) dispose(ctx context.Context, v *Version) {
 	if err := v.stop(ctx); err != nil {
 		v.log.Error("workers were not ended", "reason", err.Error())
 	}
+	v.unprovide()
 	if err := v.archive.Forget(); err != nil {
 		v.log.Error("the model's files were not removed", "reason", err.Error())
 	}

@@ -17,11 +17,15 @@ type settings struct {
 	deviceType                                                              string
 	deviceIDs                                                               []int
 	parallelType                                                            string
-	parallelLevel                                                           int
+	parallelLevel                                                           int               // devices, or processes, of each worker; 0 for one
+	torchRun                                                                *archive.TorchRun // nil: no torchrun
 	useJobTicket, useVenv, continuousBatching, sequenceBatching             bool
 	sequenceMaxIdle, sequenceTimeout                                        time.Duration
 	maxNumSequence, maxSequenceJobQueue                                     int
 }
+
+// TorchServe's word for a model that uses GPUs.
+const deviceGPU = "gpu"
 
 // TorchServe's defaults.
 const (
@@ -66,8 +70,6 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 		maxRetry:            firstOf(defaultMaxRetry, y.MaxRetryTimeout),
 		clientTimeout:       firstOf(0, y.ClientTimeout),
 		queueSize:           firstOf(o.QueueSize, y.JobQueueSize),
-		parallelType:        y.ParallelType,
-		parallelLevel:       y.ParallelLevel,
 		useJobTicket:        y.UseJobTicket,
 		useVenv:             y.UseVenv,
 		continuousBatching:  y.ContinuousBatching,
@@ -80,6 +82,7 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 	if y.SequenceMaxIdle == 0 { // TorchServe reads the settings of sequences only beside an idle time
 		r.sequenceTimeout, r.maxNumSequence, r.maxSequenceJobQueue = 0, 0, 0
 	}
+	r.setParallel(y)
 	r.deviceType, r.deviceIDs = o.device(y)
 	switch r.runtime {
 	case "python", "python3":
@@ -100,10 +103,10 @@ func (o *Options) device(y *archive.Settings) (kind string, ids []int) {
 	}
 	for _, id := range y.DeviceIDs {
 		if id < 0 || id >= o.GPUs {
-			return "gpu", nil
+			return deviceGPU, nil
 		}
 	}
-	return "gpu", y.DeviceIDs
+	return deviceGPU, y.DeviceIDs
 }
 
 // over gives the archive's settings without those that the registration has a say about.

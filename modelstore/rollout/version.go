@@ -26,6 +26,7 @@ type Version struct {
 	drain    time.Duration
 	log      *slog.Logger
 	manager  *Manager
+	provided Provided      // set before it is among the models
 	retired  chan struct{} // closed when it was removed from the models
 
 	mu       sync.Mutex // guards what follows
@@ -33,6 +34,7 @@ type Version struct {
 	workers  []*worker // the newest last
 	closing  bool
 	atStart  bool
+	groups   []int // of a parallel version with GPUs: how many workers have each group of devices; nil before the first
 }
 
 // Ref names the version; its Version is never empty.
@@ -81,14 +83,27 @@ func (v *Version) Sequences() (SequenceSettings, bool) {
 
 func (v *Version) responseTimeout() time.Duration { return v.settings.responseTimeout }
 
+// minTogether is how many batches a worker that runs several at the same time takes at least.
+const minTogether = 1024
+
+// slots is how many batches an instance may have at the same time: for a concurrent one (asyncCommunication) as many as may wait, where TorchServe
+// has no bound at all.
+func (v *Version) slots(info backend.Info) int {
+	if !info.Concurrent {
+		return 1
+	}
+	return max(minTogether, v.settings.queueSize)
+}
+
 func (v *Version) event(e Event) { v.manager.event(e) }
 
 func (v *Version) loaded(workerID int, took time.Duration) { v.manager.loaded(v.ref, workerID, took) }
 
 // process says how to start the process of a worker.
-func (v *Version) process(workerID int) (backend.ProcessSpec, error) {
+func (v *Version) process(workerID int, devices []int) (backend.ProcessSpec, error) {
 	spec, err := v.manager.opts.Process(ProcessRequest{
-		Ref: v.ref, WorkerID: workerID, Runtime: v.settings.runtime, Dir: v.archive.Dir, Handler: v.settings.handler,
+		Ref: v.ref, WorkerID: workerID, Runtime: v.settings.runtime, Dir: v.archive.Dir, Handler: v.settings.handler, Provided: v.provided,
+		Parallel: v.settings.parallel(), Devices: devices,
 	})
 	if err != nil {
 		return spec, fault.New(fault.StartFailed, "the worker's command cannot be made", err)
@@ -113,6 +128,9 @@ func (v *Version) resize(minWorkers, maxWorkers int) (wanted []*worker, removed 
 	if v.closing {
 		return nil, nil, fault.Newf(fault.ModelNotFound, "Model not found: %s", v.ref.Name)
 	}
+	if minWorkers, maxWorkers, err = v.fit(minWorkers, maxWorkers); err != nil {
+		return nil, nil, err
+	}
 	v.min, v.max = minWorkers, maxWorkers
 	for len(v.workers) < minWorkers {
 		v.workers = append(v.workers, v.newWorker())
@@ -133,11 +151,20 @@ func (v *Version) newWorker() *worker {
 	//nolint:gosec // cancel is the worker's end, called by resize and stop
 	life, cancel := context.WithCancel(v.manager.life)
 	w := &worker{
-		id: v.manager.nextWorkerID(), gpu: v.manager.nextGPU(v), created: time.Now(), cancel: cancel,
+		id: v.manager.nextWorkerID(v.settings.parallelLevel), created: time.Now(), cancel: cancel,
 		done: make(chan struct{}), settled: make(chan struct{}),
 	}
+	var group int
+	if group, w.devices = v.takeGroup(); group == noGroup {
+		w.gpu = v.manager.nextGPU(v)
+	} else {
+		w.gpu = w.devices[0]
+	}
 	v.pool.hope(w.id) // now, so that a request that comes next waits for it
-	go w.run(life, v)
+	go func() {
+		defer v.leaveGroup(group)
+		w.run(life, v)
+	}()
 	return w
 }
 

@@ -16,6 +16,7 @@ import (
 type worker struct {
 	id      int
 	gpu     int
+	devices []int // of a parallel model's worker, gpu the first of them; nil without GPUs
 	created time.Time
 	cancel  context.CancelFunc // ends the worker: it drains, stops its instance and returns
 	done    chan struct{}      // closed when it has returned
@@ -99,13 +100,13 @@ func (w *worker) run(ctx context.Context, v *Version) {
 func (w *worker) serve(ctx context.Context, v *Version, l *life) (proved bool, err error) {
 	w.adopt(l)
 	begun := time.Now()
-	inst, err := w.start(ctx, v, l)
+	inst, slots, err := w.start(ctx, v, l)
 	if err != nil {
 		w.move(v, l, Failed, err)
 		w.move(v, l, Stopped, err)
 		return false, err
 	}
-	m := v.pool.add(inst, w.id)
+	m := v.pool.add(inst, w.id, slots)
 	readySince := time.Now()
 	w.setReady(inst, m)
 	w.move(v, l, Ready, nil)
@@ -132,33 +133,34 @@ func (w *worker) serve(ctx context.Context, v *Version, l *life) (proved bool, e
 	return m.answered.Load() || time.Since(readySince) > provedAfter, err
 }
 
-// start launches an instance and loads the model; on failure nothing is left of it.
-func (w *worker) start(ctx context.Context, v *Version, l *life) (backend.Instance, error) {
-	spec, err := v.process(w.id)
+// start launches an instance, loads the model, and tells how many batches the instance may have at the same time; on failure nothing is left of it.
+func (w *worker) start(ctx context.Context, v *Version, l *life) (_ backend.Instance, slots int, _ error) {
+	spec, err := v.process(w.id, w.devices)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	starting, cancel := context.WithTimeout(ctx, v.limits.Start)
 	inst, err := v.launcher.Launch(starting, spec)
 	cancel()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	w.setInstance(inst)
 	w.move(v, l, Loading, nil)
 	loading, cancel := context.WithTimeout(ctx, v.settings.startupTimeout)
 	defer cancel()
-	if _, err := inst.Load(loading, v.loadSpec(w.gpu)); err != nil {
+	info, err := inst.Load(loading, v.loadSpec(w.loadGPU()))
+	if err != nil {
 		if loading.Err() != nil && ctx.Err() == nil {
 			late := fault.Newf(fault.LoadFailed, "the model was not loaded within the startup timeout of %s", v.settings.startupTimeout)
 			late.Hint, late.Cause = "raise startupTimeout (model-config.yaml) or default_startup_timeout if the model needs more time", err
 			err = late
 		}
 		w.kill(ctx, inst)
-		return nil, err
+		return nil, 0, err
 	}
 	w.move(v, l, Warming, nil)
-	return inst, nil
+	return inst, v.slots(info), nil
 }
 
 // retire lets the instance finish what it has, for as long as the version allows, and stops it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/flambeau-serve/flambeau/plugins/backend"
@@ -36,8 +37,36 @@ type Command struct {
 	env    []string
 }
 
+// Extras are what the installed dependencies of a model add to the command of its workers.
+type Extras struct {
+	Interpreter string // in place of the server's; "" for that
+	Packages    string // folder of packages that goes onto the module search path, "" for none
+	Installed   bool   // whether the model's requirements file was installed
+}
+
+// The variables by which workers are told about dependencies; flambeau.worker reads them.
+const (
+	packagesVariable  = "FLAMBEAU_MODEL_PACKAGES"
+	installedVariable = "FLAMBEAU_REQUIREMENTS_INSTALLED"
+)
+
+// Add gives the command with the extras.
+func (x Extras) Add(spec backend.ProcessSpec) backend.ProcessSpec {
+	if x.Interpreter != "" {
+		spec.Path = x.Interpreter
+	}
+	spec.Env = slices.Clone(spec.Env) // it may be shared by all commands
+	if x.Packages != "" {
+		spec.Env = append(spec.Env, packagesVariable+"="+x.Packages)
+	}
+	if x.Installed {
+		spec.Env = append(spec.Env, installedVariable+"=true")
+	}
+	return spec
+}
+
 // ownVariables are the server's and the process border's: a worker gets its own values or none.
-var ownVariables = [...]string{"FLAMBEAU_PLUGIN", "FLAMBEAU_MAX_MESSAGE_BYTES", "FLAMBEAU_LIBRARY", "FLAMBEAU_HOME", "FLAMBEAU_PYTHON", "FLAMBEAU_METRICS_CONFIG"}
+var ownVariables = [...]string{"FLAMBEAU_PLUGIN", "FLAMBEAU_MAX_MESSAGE_BYTES", "FLAMBEAU_LIBRARY", "FLAMBEAU_HOME", "FLAMBEAU_PYTHON", "FLAMBEAU_METRICS_CONFIG", packagesVariable, installedVariable}
 
 // New looks whether the worker and its library are there.
 func New(opts Options) (*Command, error) {
@@ -87,6 +116,11 @@ func (c *Command) isOwn(name string) bool {
 		}
 	}
 	return strings.HasPrefix(name, "TS_DECODE_INPUT_REQUEST") || strings.HasPrefix(name, "TS_IPEX_")
+}
+
+// InstallScript is the program that installs models' requirements; plugins/python/deps runs it.
+func (c *Command) InstallScript() string {
+	return filepath.Join(c.opts.Home, "flambeau", "dependencies.py")
 }
 
 // Spec is the command of a worker whose model was unpacked to dir. runtime is the model's: python or python3.

@@ -31,7 +31,7 @@ func TestSpec(t *testing.T) {
 	dir := home(t)
 	c, err := New(Options{
 		Interpreter: "/usr/bin/python", Python3: "/usr/bin/python3", Home: dir, DecodeInput: true, MetricsConfig: "/etc/metrics.yaml",
-		Env:    []string{"PATH=/bin", "SECRET_KEY=x", "TS_DECODE_INPUT_REQUEST=false", "FLAMBEAU_PLUGIN=old", "PYTHONPATH=/extra"},
+		Env:    []string{"PATH=/bin", "SECRET_KEY=x", "TS_DECODE_INPUT_REQUEST=false", "FLAMBEAU_PLUGIN=old", "FLAMBEAU_MODEL_PACKAGES=/old", "PYTHONPATH=/extra"},
 		Hidden: func(name string) bool { return strings.HasPrefix(name, "SECRET") },
 	})
 	if err != nil {
@@ -66,5 +66,16 @@ func TestMissingParts(t *testing.T) {
 	_, err := New(Options{Interpreter: "python", Home: t.TempDir()})
 	if err == nil || !strings.Contains(err.Error(), "__main__.py") || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("%v: it should name the file and what to do", err)
+	}
+}
+
+func TestExtras(t *testing.T) {
+	spec := backend.ProcessSpec{Path: "/usr/bin/python", Env: []string{"A=1"}}
+	if diff := cmp.Diff(spec, Extras{}.Add(spec)); diff != "" {
+		t.Error(diff)
+	}
+	want := backend.ProcessSpec{Path: "/venv/bin/python", Env: []string{"A=1", "FLAMBEAU_MODEL_PACKAGES=/p", "FLAMBEAU_REQUIREMENTS_INSTALLED=true"}}
+	if diff := cmp.Diff(want, Extras{Interpreter: "/venv/bin/python", Packages: "/p", Installed: true}.Add(spec)); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -265,3 +265,29 @@ func TestSIGTERMAnswersWhatRuns(t *testing.T) {
 	s.Stop(t)
 	all.Wait()
 }
+
+// TestUnregisterAndScaleDownLoseNothing removes workers and then the model while requests run and wait.
+func TestUnregisterAndScaleDownLoseNothing(t *testing.T) {
+	for _, tc := range []struct{ name, method, path string }{
+		{"scale down", http.MethodPut, "/models/rogue?min_worker=1&synchronous=true"},
+		{"unregister", http.MethodDelete, "/models/rogue"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, s := startRogue(t, "initial_workers=2")
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					answer, err := s.tell(t.Context(), "sleep:0.5")
+					if err != nil || answer.Status != http.StatusOK {
+						t.Errorf("status %d, %v: %s", answer.Status, err, answer.Body)
+					}
+				})
+			}
+			if !Eventually(startLimit, func() bool { return s.pending(t) == 2 }) {
+				t.Fatal("the requests did not arrive")
+			}
+			s.MustAsk(t, http.StatusOK, tc.method, s.Management+tc.path, nil)
+			all.Wait()
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,10 +100,7 @@ func (k *Keys) Rotate(kind Kind) error {
 		return err
 	}
 	k.mu.Lock()
-	next := make(map[Kind]key, len(k.keys))
-	for name, old := range k.keys {
-		next[name] = old
-	}
+	next := maps.Clone(k.keys)
 	k.mu.Unlock()
 	next[kind] = fresh
 	if err := k.write(next); err != nil {

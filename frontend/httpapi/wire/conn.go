@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -61,7 +62,7 @@ type Conn struct {
 
 	stopped atomic.Bool // nothing more is to be read
 
-	mu     sync.Mutex       // guards what follows
+	mu     sync.Mutex       // guards heads, first, waits, asked, limit, unread
 	heads  [mostHeads]*Head // a ring: waiting ones from first on
 	first  int
 	waits  int
@@ -173,7 +174,7 @@ func (c *Conn) handOn(h *Head) error {
 	c.mu.Unlock()
 
 	b := append(c.space[:0], "POST /"...)
-	if h.Method == "HEAD" {
+	if h.Method == http.MethodHead {
 		b = append(c.space[:0], "HEAD /"...)
 	}
 	b = strconv.AppendUint(b, c.seq, 10)

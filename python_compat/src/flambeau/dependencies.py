@@ -4,9 +4,9 @@
     dependencies.py packages FOLDER FINAL REQUIREMENTS
     dependencies.py venv FOLDER FINAL [REQUIREMENTS]
 
-FOLDER exists and is empty. What is made in it, `packages` or `venv`, is moved to FINAL by the server afterwards. The working folder
-is the model's: pip takes relative paths from there. Descriptor 3 is the server's lifeline, a pipe. Needs Python 3.8 and pip, or for
-a virtual environment ensurepip.
+FOLDER exists and is empty. What is made in it, `packages` or `venv`, is moved to FINAL by the server afterwards. The working
+folder is the model's: pip takes relative paths from there. Descriptor 3 is the server's lifeline, a pipe. The interpreter needs
+pip, or for a virtual environment ensurepip. The exit status is 3 when the virtual environment could not be made, else pip's.
 """
 
 import sys
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from typing import Dict, List
 
 LIFELINE_FD = 3
+NO_VENV = 3  # exit status
 
 _PIP = "pip"
 _QUIET = ["--disable-pip-version-check", "--no-input", "--no-color", "--progress-bar", "off"]
 
 # Settings of pip that change how it works, and not what it installs.
 _HOW = (
-    "cache-dir|cert|client-cert|debug|default-timeout|disable-pip-version-check|exists-action|keyring-provider|log|log-file|"
+    "cache-dir|cert|client-cert|config-file|debug|default-timeout|disable-pip-version-check|exists-action|keyring-provider|log|log-file|"
     "no-cache-dir|no-color|no-input|no-python-version-warning|no-warn-conflicts|no-warn-script-location|progress-bar|proxy|quiet|"
     "require-virtualenv|resume-retries|retries|root-user-action|timeout|trusted-host|user|verbose"
 )
@@ -140,7 +141,12 @@ def _make_venv(folder: str, final: str, requirements: "List[str]") -> int:
 
     print("making a virtual environment of %s" % sys.executable, flush=True)
     # pip is inherited with the other packages, where there is one.
-    venv.EnvBuilder(symlinks=True, with_pip=not _has_pip()).create(folder)
+    try:
+        venv.EnvBuilder(symlinks=True, with_pip=not _has_pip()).create(folder)
+    except (OSError, subprocess.SubprocessError, ImportError) as err:
+        print("ERROR: %s cannot make a virtual environment: %s" % (sys.executable, err))
+        print("ERROR: it needs the modules venv and ensurepip (on Debian: the package python3-venv)")
+        return NO_VENV
     (packages,) = glob.glob(os.path.join(folder, "lib", "python3.*", "site-packages"))
     inherited = [path for path in site.getsitepackages() if os.path.isdir(path)]
     if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):

@@ -8,6 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
+    from ts.metrics.metric_cache_abstract import MetricCacheAbstract
+
 
 class Context:  # as on TorchServe it compares by its attributes and has no hash
     """One object for a model's whole life in a worker; request_ids, request_processor and cl_socket change with each batch.
@@ -54,18 +56,18 @@ class Context:  # as on TorchServe it compares by its attributes and has no hash
         return self._system_properties
 
     @property
-    def request_processor(self) -> Any:
+    def request_processor(self) -> List[RequestProcessor]:
         """One RequestProcessor for each row of the batch; None while loading."""
-        return self._request_processor
+        return self._request_processor  # type: ignore[return-value]
 
     @request_processor.setter
     def request_processor(self, request_processor: Any) -> None:
         self._request_processor = request_processor
 
     @property
-    def metrics(self) -> Any:
+    def metrics(self) -> MetricCacheAbstract:
         """Where a handler's own metrics go."""
-        return self._metrics
+        return self._metrics  # type: ignore[no-any-return]
 
     @metrics.setter
     def metrics(self, metrics: Any) -> None:

@@ -40,6 +40,7 @@ def test_record_and_modes(built):
     assert not [name for name in members if "__pycache__" in name or name.endswith(".pyc")]
     for package in ("flambeau", "ts", "model_archiver", "torch_model_archiver", "workflow_archiver", "torch_workflow_archiver"):
         assert package + "/__init__.py" in members
+    assert members["ts/py.typed"][1] == b"", "type checkers take the annotations of ts only with this file"
     assert members["flambeau/VERSION"][1].decode().strip() == backend.version()
 
 

@@ -146,6 +146,8 @@ def test_it_imports_little() -> None:
     env = {"PYTHONPATH": str(MAIN.parents[2])}
     out = subprocess.run([sys.executable, "-S", "-c", script], env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
     loaded = set(out.split())
+    if sys.version_info[:2] == (3, 9):
+        loaded.discard("typing")  # there importlib.util imports it
     assert not loaded & {
         "torch",
         "yaml",

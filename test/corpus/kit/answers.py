@@ -25,6 +25,8 @@ def plain(answer: Answer, request: dict[str, Any]) -> dict[str, Any]:
     `request` says what else is left out: keep_lines (an expression that lines of the body have to contain), pick (paths into
     a JSON body), mask (pairs of an expression and what takes its place).
     """
+    if answer.outcome == "connection closed" and answer.pieces:  # in the middle: what had come so far counts
+        return {"outcome": answer.outcome, "status": answer.status, "pieces": [_body(p, request, None) for p in answer.pieces]}
     if answer.outcome != "answered":
         return {"outcome": answer.outcome}
     headers = sorted([name.lower(), value] for name, value in answer.headers if not name.lower().startswith(LEFT_OUT))

@@ -14,7 +14,7 @@ from urllib.parse import quote_plus
 BOUNDARY = "corpus-boundary-3f1c"
 CONNECT_LIMIT = 10.0  # seconds
 DEFAULT_LIMIT = 60.0  # seconds for a whole answer
-BODY_KEYS = ("text", "json", "base64", "file", "repeat")
+LATE = "no answer in time"
 
 
 class Answer:
@@ -101,7 +101,7 @@ def ask(request: dict[str, Any], address: tuple[str, int], folders: list[Path]) 
 
 
 def _ask(data: bytes, address: tuple[str, int], limit: float) -> Answer:
-    answer = Answer("no answer in time")
+    answer = Answer(LATE)
     try:
         with socket.create_connection(address, timeout=CONNECT_LIMIT) as connection:
             # A server may refuse a body before it has all of it; its answer says so.

@@ -142,6 +142,27 @@ func TestPositional(t *testing.T) {
 	}
 }
 
+func TestEach(t *testing.T) {
+	t.Parallel()
+	c := &Command{Prog: "prog", Options: []Option{{Names: []string{"--form"}, Kind: Each, Metavar: "F"}}, Positional: "MODEL", Least: 1, Most: 1}
+	args, err := c.Parse(strings.Fields("--form a=1 model --form=b=2 --form c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a=1", "b=2", "c"}, args.All("--form")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"model"}, args.Rest); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := c.Parse([]string{"model", "--form"}); err == nil || err.Error() != "argument --form: expected one argument" {
+		t.Errorf("%v", err)
+	}
+	if want := "usage: prog [-h] [--form F] MODEL\n"; c.Usage() != want {
+		t.Errorf("%q, want %q", c.Usage(), want)
+	}
+}
+
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	c := &Command{

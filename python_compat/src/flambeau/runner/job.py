@@ -22,9 +22,9 @@ class InputError(Exception):
 class Job:
     """One request, and how often it is to be made.
 
-    The object has: load (the fields of LoadRequest, docs/protocol.md); headers, a list of [name, value]; parts, a list of {name,
-    content_type, and text or file ("-" for stdin)}; batch and repeat; debugger, json and head (booleans); unpack, the seconds that
-    opening the model took; started, the Unix time in seconds at which this process was started.
+    The object has: load (the fields of LoadRequest, docs/protocol.md); headers, a list of [name, value]; parts, a list of objects
+    with name, content_type, and text or file ("-" for stdin); batch and repeat; debugger, json and head (booleans); unpack, the
+    seconds that opening the model took; started, the Unix time in seconds at which this process was started.
     """
 
     def __init__(self, said: Dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ class Output:
     """The answer's way to stdout: pieces as they come, and the rest of each request's answer."""
 
     def __init__(self, fd: int, head: bool, quiet: bool) -> None:
-        """`fd` is the stdout of the command; with `head` status and headers go first; `quiet` writes nothing (JSON comes later)."""
+        """`fd` is the stdout of the command; with `head` status and headers go first; `quiet` writes none of it."""
         self._fd = fd
         self._head = head
         self._quiet = quiet
@@ -36,7 +36,8 @@ class Output:
     def piece(self, results: Results) -> None:
         """Write an intermediate answer: that of the first request."""
         if isinstance(results[0], Answer):
-            self._begin(results[0])
+            if not self._begun:
+                self._begin(results[0])
             self._write(bytes(results[0].body))
 
     def last(self, results: Results) -> None:

@@ -69,19 +69,22 @@ class Watch:
             try:
                 returned = entry(data, context)
             except BaseException as err:
-                raise self._failed(err)
+                self._failed(err)
+                raise
             if inspect.isawaitable(returned):
                 return self._awaited(returned)
             self._done()
             return returned
 
+        call.__wrapped__ = entry  # type: ignore[attr-defined]  # the worker asks whether the handler is a coroutine function
         return call
 
     async def _awaited(self, returned: Any) -> Any:
         try:
             value = await returned
         except BaseException as err:
-            raise self._failed(err)
+            self._failed(err)
+            raise
         self._done()
         return value
 
@@ -89,11 +92,10 @@ class Watch:
         self.ended = time.perf_counter()
         self.run["handle"] = self.ended - self.began
 
-    def _failed(self, err: BaseException) -> BaseException:
+    def _failed(self, err: BaseException) -> None:
         self._done()
         self.error = err
         forget_watchers(err)
-        return err
 
     def _watch_steps(self, owner: Any) -> None:
         for name in STEPS:

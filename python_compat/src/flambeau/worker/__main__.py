@@ -46,6 +46,10 @@ if not any(getattr(finder, "__name__", "") == "PackageFinder" for finder in sys.
 if __name__ == "__main__":
     if sys.argv[1:] == ["run"]:  # `flambeau run`: the same Python, the same modules, no server
         from flambeau.runner.process import main
+    elif sys.argv[1:2] == ["torchrun"]:  # flambeau.parallel.leader starts it, and it starts the ranks
+        from flambeau.parallel.torchrun import main
+    elif sys.argv[1:2] == ["rank"]:
+        from flambeau.parallel.rank import main
     else:
         from flambeau.worker.process import main
 

@@ -13,9 +13,10 @@ log = logging.getLogger(__name__)
 
 
 class Copies:
-    """Copies of the context that the handler was initialized with, as deep as TorchServe's: no request sees what another one sets.
+    """Copies of the context that the handler was initialized with, deep ones: no request sees what another one sets.
 
-    An attribute that cannot be copied is shared by all requests, which the log says once. TorchServe never answers the request then.
+    An attribute that cannot be copied is shared by all requests, and the log says so once. TorchServe, which copies the context
+    too, never answers the request then.
     """
 
     def __init__(self, context: Any) -> None:

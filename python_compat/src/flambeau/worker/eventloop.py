@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
@@ -39,7 +40,7 @@ def current(fallback: Any = None) -> Any:
         try:
             loop = asyncio.get_event_loop()
         except RuntimeError:
-            loop = None  # type: ignore[assignment]
+            loop = None
     if loop is None or loop.is_closed():
         loop = asyncio.new_event_loop() if fallback is None or fallback.is_closed() else fallback
     asyncio.set_event_loop(loop)
@@ -58,8 +59,21 @@ def is_coroutine_function(entry: Any) -> bool:
     )
 
 
+class _Batch:
+    """A batch on its way through the loop."""
+
+    __slots__ = ("answered", "id", "items", "job", "size")
+
+    def __init__(self, job: Job) -> None:
+        self.id, self.items = frames.decode_batch(job.data)
+        job.data = memoryview(b"")
+        self.size = len(self.items)
+        self.job = job
+        self.answered = False
+
+
 class EventLoop:
-    """Takes jobs in a thread of its own, so that the loop, and what the handler has on it, never stands still; runs them as tasks."""
+    """Runs jobs as tasks. They are taken in another thread, so that the loop never stands still, nor the handler's own tasks."""
 
     def __init__(
         self,
@@ -77,22 +91,20 @@ class EventLoop:
         self._check_fork = check_fork
         self._loop: Any = model.event_loop
         self._running: Set[Any] = set()
-        self._ended: Any = None
+        self._ended: Any = self._loop.create_future()
+        self._stopping = False
 
     def serve(self) -> None:
         """Work until the transport says stop. Raises what ends the process, as Worker.serve does."""
+        threading.Thread(target=self._take, name="flambeau-jobs", daemon=True).start()
         try:
-            self._loop.run_until_complete(self._serve())
+            # A future, no task: a handler may cancel all the tasks that it finds.
+            self._loop.run_until_complete(self._ended)
         except (SystemExit, KeyboardInterrupt) as err:
             # The loop itself lets these through, whichever of the handler's tasks raised them.
             if not self._check_fork(err):
                 log.error("the handler ended the process: %s(%s)", type(err).__name__, err)
             raise
-
-    async def _serve(self) -> None:
-        self._ended = self._loop.create_future()
-        threading.Thread(target=self._take, name="flambeau-jobs", daemon=True).start()
-        await self._ended
 
     def _take(self) -> None:
         try:
@@ -100,27 +112,59 @@ class EventLoop:
             while kind != STOP:
                 job = self._transport.take()
                 kind = job.kind
-                self._loop.call_soon_threadsafe(self._begin, job)
+                self._call(self._begin, job)
         except BaseException as err:
-            self._loop.call_soon_threadsafe(self._end, err)
+            self._call(self._end, err)
+
+    def _call(self, function: Callable[[Any], None], argument: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
+            self._loop.call_soon_threadsafe(function, argument)
 
     def _begin(self, job: Job) -> None:
-        if job.kind == BATCH:
-            task = self._loop.create_task(self._batch(job))
-            self._running.add(task)
-            task.add_done_callback(self._finished)
-        elif job.kind == UNLOAD:
-            self._loop.create_task(self._unload(job)).add_done_callback(self._finished)
-        elif job.kind == STOP:
-            self._end(None)
-        else:
-            self._end(RuntimeError("unexpected kind of job: %d" % job.kind))
+        try:
+            if job.kind == BATCH:
+                batch = _Batch(job)
+                task = self._loop.create_task(self._run(batch))
+                self._running.add(task)
+                task.add_done_callback(functools.partial(self._finished, batch))
+            elif job.kind == UNLOAD:
+                self._loop.create_task(self._unload(job)).add_done_callback(self._end_if_failed)
+            elif job.kind == STOP:
+                self._stopping = True
+                self._end_if_idle()
+            else:
+                raise RuntimeError("unexpected kind of job: %d" % job.kind)
+        except Exception as err:
+            self._end(err)
 
-    def _finished(self, task: Any) -> None:
+    async def _run(self, batch: _Batch) -> None:
+        if self._model is None:
+            raise RuntimeError("a batch came after the model was unloaded")
+        items, batch.items = batch.items, []
+        with self._scope.task(tuple(item.id for item in items)):
+            results = await self._model.run_together(items, functools.partial(self._give, batch, frames.PIECE))
+        self._check_fork(None)
+        self._give(batch, frames.RESULTS, results)
+
+    def _give(self, batch: _Batch, kind: int, results: Sequence[Union[Answer, Failure]]) -> None:
+        batch.answered = kind == frames.RESULTS
+        self._transport.give(batch.job.id, frames.encode_results(kind, batch.id, results), batch.answered)
+
+    def _finished(self, batch: _Batch, task: Any) -> None:
         self._running.discard(task)
-        if task.cancelled():
-            self._end(RuntimeError("something of the handler's cancelled the worker's own task"))
-        elif task.exception() is not None:
+        if task.cancelled() and not batch.answered:
+            # By the handler, before the task had begun: nobody else would do it then.
+            failure = frames.Failure(frames.HANDLER_FAILED, 503, "Prediction failed", "something cancelled the request's task")
+            self._give(batch, frames.RESULTS, [failure] * batch.size)
+        self._end_if_failed(task)
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self._stopping and not self._running:
+            self._end(None)
+
+    def _end_if_failed(self, task: Any) -> None:
+        if not task.cancelled() and task.exception() is not None:
             self._end(task.exception())
 
     def _end(self, error: Optional[BaseException]) -> None:
@@ -131,32 +175,15 @@ class EventLoop:
         else:
             self._ended.set_exception(error)
 
-    async def _batch(self, job: Job) -> None:
-        if self._model is None:
-            raise RuntimeError("a batch came after the model was unloaded")
-        batch_id, items = frames.decode_batch(job.data)
-        job.data = memoryview(b"")
-        with self._scope.task(tuple(item.id for item in items)):
-            results = await self._model.run_together(items, lambda piece: self._give(job, frames.PIECE, batch_id, piece))
-        self._check_fork(None)
-        self._give(job, frames.RESULTS, batch_id, results)
-
-    def _give(self, job: Job, kind: int, batch_id: int, results: Sequence[Union[Answer, Failure]]) -> None:
-        self._transport.give(job.id, frames.encode_results(kind, batch_id, results), kind == frames.RESULTS)
-
     async def _unload(self, job: Job) -> None:
         if self._running:  # batches for which nobody waits any more
             await asyncio.wait(set(self._running))
-        own = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task() and not self._is_ours(task)]
-        for task in own:
+        left = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
+        for task in left:
             task.cancel()
-        if own:
-            await asyncio.wait(own, timeout=_FAREWELL)
+        if left:
+            await asyncio.wait(left, timeout=_FAREWELL)
+        del left
         await self._loop.shutdown_asyncgens()
-        del own
         self._model = None
         self._unload_worker(job)
-
-    def _is_ours(self, task: Any) -> bool:
-        """Whether it is the task of `serve`, which waits for the future of the end."""
-        return getattr(task.get_coro(), "cr_code", None) is EventLoop._serve.__code__

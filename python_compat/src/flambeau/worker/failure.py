@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 
+from flambeau.worker.advice import advice
 from flambeau.worker.frames import HANDLER_FAILED, INTERNAL, INVALID_OUTPUT, OUT_OF_MEMORY, Answer, Failure
 
 TYPE_CHECKING = False
@@ -76,11 +77,21 @@ def load_failure(error: BaseException, folder: str) -> Dict[str, Any]:
         text = "the handler ended the process with sys.exit(%s) while it was loading" % _text(error)
     message = "%s: %s" % (type(error).__name__, text) if text else type(error).__name__
     place = place_of(error, folder)
+    if place:
+        message = "%s (%s)" % (message, place)
+    todo = _advice(error, folder)
     return {
-        "message": "%s (%s)" % (message, place) if place else message,
+        "message": "%s: %s" % (message, todo) if todo else message,
         "detail": describe(error),
         "out_of_memory": isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in str(error)),
     }
+
+
+def _advice(error: BaseException, folder: str) -> str:
+    try:
+        return advice(error, folder, os.environ)
+    except Exception:  # it looks at the user's files; what it cannot read must not hide the error
+        return ""
 
 
 def place_of(error: BaseException, folder: str) -> str:

@@ -6,7 +6,7 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Sequence, Tuple, Union
+    from typing import List, Optional, Sequence, Tuple, Union
 
     Header = Tuple[str, str]
     Part = Tuple[str, str, memoryview]  # name, content type, payload (a window on the frame)
@@ -156,3 +156,16 @@ def encode_results(kind: int, batch_id: int, results: Sequence[Union[Answer, Fai
                 add(_U32.pack(len(data)))
                 add(data)
     return b"".join(chunks)
+
+
+def first_failure(frame: Buffer) -> Optional[Failure]:
+    """The failure that a results frame begins with; None when its first result is an answer, or when it has none."""
+    _, _, _, count, _ = _HEAD.unpack_from(frame)
+    if count == 0:
+        return None
+    outcome, status, headers = _OUTCOME.unpack_from(frame, _HEAD.size)
+    if outcome == 0:
+        return None
+    texts, _ = _texts(bytes(frame), _HEAD.size + _OUTCOME.size, 2 * headers + 3)
+    reason, message, detail = texts[-3:]
+    return Failure(reason, status, message, detail)

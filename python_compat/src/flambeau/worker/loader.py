@@ -9,6 +9,8 @@ import logging
 import os
 import sys
 
+from flambeau.worker.advice import python_files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -53,9 +55,11 @@ def resolve(handler: str, model_dir: str) -> Tuple[EntryPoint, Initialize]:
             return _from_class(entry)
         return entry, lambda context: entry(None, context)
     chosen = _choose_class(module, handler)
+    absent = ""
     if function:
-        log.warning("handler %r: there is no %r in %s, class %s is used", handler, function, module.__name__, chosen.__name__)
-    return _from_class(chosen)
+        absent = "handler %r: there is no %r in %s, class %s is used" % (handler, function, module.__name__, chosen.__name__)
+        log.warning("%s", absent)
+    return _from_class(chosen, absent)
 
 
 def wrap(entry: EntryPoint, envelope: str) -> EntryPoint:
@@ -86,7 +90,8 @@ def _import(handler: str, model_dir: str) -> ModuleType:
         built_in_is_missing = isinstance(second, ModuleNotFoundError) and built_in.startswith(second.name or "?")
         if own_is_missing and built_in_is_missing:
             raise HandlerError(
-                "handler %r: there is no module %r in the model's folder, and no built-in handler of that name" % (handler, name)
+                "handler %r: there is no module %r in the model's folder, and no built-in handler of that name; %s"
+                % (handler, name, python_files(model_dir))
             ) from None
         raise (second if own_is_missing else first) from None
     if not (isinstance(first, ModuleNotFoundError) and first.name == name):
@@ -130,12 +135,16 @@ def _choose_class(module: ModuleType, handler: str) -> Any:
     )
 
 
-def _from_class(chosen: Any) -> Tuple[EntryPoint, Initialize]:
+def _from_class(chosen: Any, said: str = "") -> Tuple[EntryPoint, Initialize]:
+    """The entry point of a class. `said` is how it came to be this one, for errors."""
     instance = chosen()
+    said = said and said + ": "
     if not hasattr(instance, "handle"):
-        raise HandlerError("Expect handle method in class %s" % chosen)
+        raise HandlerError("%sExpect handle method in class %s" % (said, chosen))
     if not hasattr(instance, "initialize"):
-        raise HandlerError("class %s has no initialize method; it is called once, with the context, before any request" % chosen)
+        raise HandlerError(
+            "%sclass %s has no initialize method; it is called once, with the context, before any request" % (said, chosen)
+        )
     return instance.handle, instance.initialize
 
 

@@ -46,7 +46,7 @@ class Scope:
 
     @contextlib.contextmanager
     def task(self, ids: Tuple[str, ...]) -> Iterator[None]:
-        """Work on requests in an asyncio task, beside others. Tasks that it starts count as its own, until the requests are done."""
+        """Work on requests in an asyncio task, beside others. Until they are done, tasks that it starts count as its own."""
         own = _Requests(ids)
         self._task.set(own)
         try:
@@ -56,7 +56,11 @@ class Scope:
 
     def marker(self, level: str) -> bytes:
         """The marker line for what is written now at `level` ("" when nobody said one)."""
-        return (_MARK + json.dumps({"ids": self.ids, "level": level}) + "\n").encode("utf-8")
+        return _marker(self.ids, level)
+
+
+def _marker(ids: Tuple[str, ...], level: str) -> bytes:
+    return (_MARK + json.dumps({"ids": ids, "level": level}) + "\n").encode("utf-8")
 
 
 class MarkedOutput(io.RawIOBase):
@@ -86,14 +90,19 @@ class MarkedOutput(io.RawIOBase):
         """Write a log record on lines of its own; `text` ends with a newline."""
         self._put(text.encode("utf-8", "backslashreplace"), level, True)
 
-    def _put(self, data: bytes, level: str, own_line: bool) -> None:
+    def write_for(self, lines: bytes, ids: Tuple[str, ...], level: str) -> None:
+        """Write whole lines that another process wrote, for its requests."""
+        self._put(lines, level, True, ids)
+
+    def _put(self, data: bytes, level: str, own_line: bool, ids: Optional[Tuple[str, ...]] = None) -> None:
         with self._lock:
-            ids = self._scope.ids
+            if ids is None:
+                ids = self._scope.ids
             # Markers describe what follows on the pipe: a forked child, which shares it, must not speak for its parent.
             changed = (ids != self._ids or level != self._level) and self._scope.owner == os.getpid()
             head = b"\n" if self._line_open and (changed or own_line) else b""
             if changed:
-                head += self._scope.marker(level)
+                head += _marker(ids, level)
                 self._ids, self._level = ids, level
             self._line_open = not data.endswith(b"\n")
             _write_all(self._fd, head + data)

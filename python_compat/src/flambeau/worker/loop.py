@@ -53,7 +53,8 @@ class Worker:
             if self._model is not None and self._model.event_loop is not None:
                 from flambeau.worker.eventloop import EventLoop
 
-                return EventLoop(self._transport, self._scope, self._model, self._unload, self._is_forked).serve()
+                EventLoop(self._transport, self._scope, self._model, self._unload, self._is_forked).serve()
+                return
             job = self._transport.take()
             if job.kind == BATCH:
                 self._batch(job)

@@ -82,7 +82,7 @@ class Model:
         paths.apply(model_dir, handler, os.environ)
         for name in paths.shadowed(model_dir):
             log.warning(
-                "%s in the model's folder is hidden by a module of the same name that is part of Python or loaded already; "
+                "%s in the model's folder is hidden by one of the same name that is part of Python or the server, or loaded already; "
                 "an import will give that one: rename the file",
                 name,
             )
@@ -146,8 +146,8 @@ class Model:
             self.features.append(frames.CONCURRENT)
         else:
             log.warning(
-                "asyncCommunication is true, but the handler's handle is no coroutine function: its requests run one after another; "
-                "write `async def handle`, or leave the setting out"
+                "asyncCommunication is true, but the handler's handle is no coroutine function, so its requests run one after "
+                "another: write `async def handle`, or leave the setting out"
             )
 
 

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 
-def python_path(model_dir: str, handler: str, inherited: str, packages: str = _PACKAGES) -> List[str]:
+INSTALLED = "FLAMBEAU_MODEL_PACKAGES"  # the folder in which the server has installed the model's requirements
+
+
+def python_path(model_dir: str, handler: str, inherited: str, packages: str = _PACKAGES, installed: str = "") -> List[str]:
     """The entries of PYTHONPATH for a model, in the order in which TorchServe puts them.
 
-    These are the folder part of a handler "folder/file:function", the server's own PYTHONPATH, the model's folder, the parent
-    of its link when it is a link, and the folder of these packages unless that is one for installed packages.
+    These are the folder part of a handler "folder/file:function", the server's own PYTHONPATH, the model's folder, that of its
+    installed requirements (which TorchServe installs into the model's folder, or the parent of its link), the parent of its link
+    when it is a link, and the folder of these packages unless that is one for installed packages.
     """
     real = os.path.realpath(model_dir)
     entries = []
@@ -26,6 +30,8 @@ def python_path(model_dir: str, handler: str, inherited: str, packages: str = _P
             entries.append(part)
     entries += [entry for entry in inherited.split(os.pathsep) if entry]
     entries.append(real)
+    if installed:
+        entries.append(installed)
     if os.path.islink(model_dir):
         entries.append(os.path.dirname(os.path.abspath(model_dir)))
     if "site-packages" not in packages and "dist-packages" not in packages:
@@ -35,11 +41,14 @@ def python_path(model_dir: str, handler: str, inherited: str, packages: str = _P
 
 def apply(model_dir: str, handler: str, environ: MutableMapping[str, str]) -> None:
     """Put a model's folders on sys.path, before the standard library as PYTHONPATH would, and into PYTHONPATH."""
-    entries = python_path(model_dir, handler, environ.get("PYTHONPATH", ""))
+    entries = python_path(model_dir, handler, environ.get("PYTHONPATH", ""), installed=environ.get(INSTALLED, ""))
     environ["PYTHONPATH"] = os.pathsep.join(entries)
     # These packages are found by their own finder, and nothing that lies beside them is.
     first = [os.path.abspath(entry) for entry in entries if entry != _PACKAGES]
     sys.path[:] = first + [entry for entry in sys.path if entry not in first]
+
+
+_OURS = ("flambeau", "ts")  # found by the worker's own finder, loaded already or not
 
 
 def shadowed(model_dir: str) -> List[str]:
@@ -56,7 +65,7 @@ def shadowed(model_dir: str) -> List[str]:
         if name == "__main__":
             continue
         loaded = sys.modules.get(name)
-        if name in sys.builtin_module_names or (loaded is not None and not _is_at(getattr(loaded, "__file__", None), path)):
+        if name in _OURS or name in sys.builtin_module_names or (loaded is not None and not _is_at(getattr(loaded, "__file__", None), path)):
             names.append(entry)
     return names
 

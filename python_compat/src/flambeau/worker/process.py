@@ -14,7 +14,13 @@ from flambeau.worker.loop import Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn, Tuple
+    from typing import NoReturn, Protocol, Tuple
+
+    class Server(Protocol):
+        """What this process is for: a worker, or the leader of several."""
+
+        def serve(self) -> None:
+            """Work until the server says stop."""
 
 COOKIE = "FLAMBEAU_PLUGIN"  # the handshake's magic cookie; the library knows the value
 LIFELINE_FD, LOG_FD = 3, 4
@@ -60,13 +66,19 @@ def main() -> None:
     except library.LibraryError as err:
         sys.stderr.write("worker cannot start: %s\n" % err)
         end(EXIT_CANNOT_START)
+    folder = os.environ.get("PLUGIN_UNIX_SOCKET_DIR", "")
     for name in _PRIVATE_VARIABLES:
         os.environ.pop(name, None)
-    end(_serve(Worker(lib, scope)))
+    if sys.argv[1:2] == ["leader"]:
+        from flambeau.parallel import leader
+
+        outputs = [stream.buffer for stream in (sys.stdout, sys.stderr)]
+        end(serve(leader.make(lib, sys.argv[2:], folder, outputs)))  # type: ignore[arg-type]  # logs.install has put them there
+    end(serve(Worker(lib, scope)))
 
 
-def _serve(worker: Worker) -> int:
-    """Run the worker's loop and give the process's exit status."""
+def serve(worker: Server) -> int:
+    """Run the loop of a worker or a leader, and give the process's exit status."""
     try:
         worker.serve()
     except SystemExit as err:

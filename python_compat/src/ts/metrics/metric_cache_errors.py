@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
     try:
         from yaml import YAMLError as base
     except ImportError:
-        from flambeau.worker.plainyaml import PlainYamlError as base
+        from flambeau.worker.plainyaml import PlainYamlError as base  # type: ignore[assignment]  # one or the other
 
     def __init__(self: Any, message: object) -> None:
         base.__init__(self, "Error parsing file: %s" % message)

@@ -10,6 +10,5 @@ class Alone(BaseHandler):
         return super().inference(data, 2.0, power=2)
 
     def postprocess(self, data):
-        return [
-            {"path": self.model_pt_path, "map": self.map_location, "mapping": self.mapping, "out": row} for row in data.tolist()
-        ]
+        about = {"path": self.model_pt_path, "map": self.map_location, "mapping": self.mapping}
+        return [dict(about, out=row) for row in data.tolist()]

@@ -7,8 +7,5 @@ class Eager(BaseHandler):
         return torch.tensor([row["body"] for row in data], dtype=torch.float32)
 
     def postprocess(self, data):
-        model = type(self.model).__name__
-        return [
-            {"model": model, "training": self.model.training, "device": str(self.get_device()), "out": row}
-            for row in data.tolist()
-        ]
+        about = {"model": type(self.model).__name__, "training": self.model.training, "device": str(self.get_device())}
+        return [dict(about, out=row) for row in data.tolist()]

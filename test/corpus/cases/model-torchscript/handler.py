@@ -12,11 +12,5 @@ class Script(BaseHandler):
 
     def postprocess(self, data):
         self.steps.append("postprocess")
-        return [
-            {
-                "steps": self.steps,
-                "out": super().postprocess(data),
-                "no grad": data.requires_grad,
-                "kind": type(self.model).__name__,
-            }
-        ]
+        out = super().postprocess(data)
+        return [{"steps": self.steps, "out": out, "gradient": data.requires_grad, "kind": type(self.model).__name__}]

@@ -1,13 +1,12 @@
-"""DeepSpeed's inference engine, as the model's configuration describes it; needs deepspeed."""
+"""DeepSpeed's inference engine, as the model's configuration describes it. What needs deepspeed imports it when it is called."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
 from pathlib import Path
-
-import deepspeed
 
 from ts.context import Context
 
@@ -27,7 +26,7 @@ def create_checkpoints_json(model_path: str, checkpoints_json: str) -> None:
 def get_ds_engine(model: Any, ctx: Context) -> Any:
     """The engine for `model`. Section deepspeed of the configuration may name config and checkpoint, files in the model's folder.
 
-    Raises ValueError without that section, or when the config file is not there.
+    Raises ValueError without that section, or when the config file is not there, and ImportError without deepspeed.
     """
     configuration = ctx.model_yaml_config or {}
     model_path = configuration["handler"]["model_path"]
@@ -43,4 +42,12 @@ def get_ds_engine(model: Any, ctx: Context) -> Any:
         checkpoint = os.path.join(model_dir, section["checkpoint"])
         create_checkpoints_json(model_path, checkpoint)
     logging.debug("Creating DeepSpeed engine")
-    return deepspeed.init_inference(model, config=config, base_dir=model_path, checkpoint=checkpoint)
+    return _deepspeed().init_inference(model, config=config, base_dir=model_path, checkpoint=checkpoint)
+
+
+def _deepspeed() -> Any:
+    try:
+        return importlib.import_module("deepspeed")
+    except ModuleNotFoundError as err:
+        text = "the model's engine is DeepSpeed's, which does not work here (%s): pip install deepspeed" % err
+        raise ImportError(text, name=err.name) from err

@@ -1,0 +1,131 @@
+package rollout
+
+import (
+	"slices"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+)
+
+// Parallel says how each worker of a version is spread over devices and processes.
+type Parallel struct {
+	Type string // pp, tp or pptp: torchrun starts a process for each rank; custom: one process sees all its devices
+	// TorchRun is how the ranks are started; nil for one process.
+	TorchRun *archive.TorchRun
+}
+
+const parallelCustom = "custom"
+
+// setParallel takes what the archive says about it. TorchServe looks at a type only beside a level, and at a level only beside a type.
+func (r *settings) setParallel(y *archive.Settings) {
+	if y.ParallelType == "" || y.ParallelLevel <= 0 {
+		return
+	}
+	r.parallelType, r.parallelLevel = y.ParallelType, y.ParallelLevel
+	if y.ParallelType == parallelCustom {
+		return
+	}
+	r.torchRun = y.TorchRun
+	if r.torchRun == nil { // TorchServe starts no worker then
+		r.torchRun = &archive.TorchRun{Nodes: 1, ProcsPerNode: y.ParallelLevel, Backend: "c10d", OMPThreads: 1}
+	}
+}
+
+// parallel gives nil for a version whose workers are one process on one device.
+func (r *settings) parallel() *Parallel {
+	if r.parallelLevel == 0 {
+		return nil
+	}
+	return &Parallel{Type: r.parallelType, TorchRun: r.torchRun}
+}
+
+// devices are those that the version's workers share.
+func (v *Version) devices() []int {
+	switch {
+	case v.settings.deviceType != deviceGPU:
+		return nil
+	case len(v.settings.deviceIDs) > 0:
+		return v.settings.deviceIDs
+	}
+	all := make([]int, v.manager.opts.GPUs)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// fit bounds the numbers of workers by the groups of devices that there are for a parallel version, as TorchServe does.
+func (v *Version) fit(minWorkers, maxWorkers int) (fitMin, fitMax int, err error) {
+	level := v.settings.parallelLevel
+	if level == 0 || v.settings.deviceType != deviceGPU || maxWorkers == 0 {
+		return minWorkers, maxWorkers, nil
+	}
+	groups := len(v.devices()) / level
+	if groups == 0 {
+		f := fault.Newf(fault.NoDevices, "No enough gpu devices for model:%s parallelLevel:%d", v.ref.Name, level)
+		f.Hint = "lower parallelLevel or nproc-per-node, name more deviceIds, or set deviceType to cpu in the model's configuration file"
+		return 0, 0, f
+	}
+	if minWorkers > groups || maxWorkers > groups {
+		v.log.Warn("fewer workers than asked for: each needs devices of its own", "min_workers", minWorkers, "max_workers", maxWorkers,
+			"most_workers", groups, "devices", len(v.devices()), "parallel_level", level)
+	}
+	return min(minWorkers, groups), min(maxWorkers, groups), nil
+}
+
+// takeGroup gives the devices of a new worker of a parallel version: the group that fewest workers have. One that is still being removed counts,
+// so that nobody gets in its way. v.mu is held, and whoever ends the worker calls leaveGroup.
+func (v *Version) takeGroup() (group int, devices []int) {
+	level, all := v.settings.parallelLevel, v.devices()
+	if level == 0 || len(all) < level {
+		return noGroup, nil
+	}
+	if v.groups == nil {
+		v.groups = make([]int, len(all)/level)
+	}
+	group = slices.Index(v.groups, slices.Min(v.groups))
+	v.groups[group]++
+	return group, all[group*level : (group+1)*level]
+}
+
+const noGroup = -1
+
+func (v *Version) leaveGroup(group int) {
+	if group == noGroup {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.groups[group]--
+}
+
+// loadGPU is the number of the worker's device as its process sees it: of a parallel model's it sees its own only, and they count from 0.
+// TorchServe gives the first one's number on the machine, which the process cannot see unless it is 0.
+func (w *worker) loadGPU() int {
+	if len(w.devices) > 0 {
+		return 0
+	}
+	return w.gpu
+}
+
+// nextWorkerID counts the identifiers of parallel workers by their level, from a number of their own, as TorchServe counts its ports.
+func (m *Manager) nextWorkerID(level int) int {
+	if level > 0 {
+		return int(m.nextParallel.Add(int64(level))) - level
+	}
+	return int(m.lastWorker.Add(1))
+}
+
+// nextGPU deals the devices out in turn: over the server's devices for all models together (TorchServe begins with the second one), or over
+// the devices that the version chose.
+func (m *Manager) nextGPU(v *Version) int {
+	switch {
+	case v.settings.deviceType != deviceGPU:
+		return backend.NoGPU
+	case len(v.settings.deviceIDs) > 0:
+		return v.settings.deviceIDs[len(v.workers)%len(v.settings.deviceIDs)]
+	default:
+		return int(m.lastGPU.Add(1)) % m.opts.GPUs
+	}
+}

@@ -1,0 +1,4 @@
+def handle(data, context):
+    return data and [
+        {"none": None, "inner": {"none": None, "list": [None, 1, {"none": None}]}, "text": "", "number": 1.0, "large": 2**60}
+    ]
