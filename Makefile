@@ -69,6 +69,10 @@ test-e2e: ## End-to-end tests only: the wheel's server with real workers
 conformance: ## Compare with the recorded answers of TorchServe (needs ../shared/conformance)
 	@tools/conformance.sh $(CONFORM)
 
+.PHONY: compare
+compare: ## Run the corpus of handlers on a real TorchServe and on Flambeau, and compare (needs Java)
+	@tools/compare.sh $(COMPARE)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (20s)
 	@tools/fuzz.sh
@@ -117,5 +121,5 @@ fresh: ## Fail when go.mod or a generated file is not what its source gives
 
 .PHONY: clean
 clean: ## Remove what was built and the environments that make made
-	rm -rf bin dist .build .venv-run .venv-test .venv-lint examples/*/store examples/*/run
+	rm -rf bin dist .build .venv-run .venv-test .venv-lint .venv-peer examples/*/store examples/*/run
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

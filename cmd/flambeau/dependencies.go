@@ -85,19 +85,9 @@ func (p *program) runDependencies(
 	if err != nil {
 		return spec, nil, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
-	go func() { // ends with the installation
-		defer close(watched)
-		select {
-		case s := <-signals:
-			cancel(fmt.Errorf("signal: %s", s))
-		case <-ctx.Done():
-		}
-	}()
-	env, err := installer.Install(ctx, r)
-	cancel(nil)
-	<-watched
+	watched, stop := cancelOn(ctx, signals)
+	env, err := installer.Install(watched, r)
+	stop()
 	installer.Close()
 	if err != nil {
 		return spec, nil, err //nolint:wrapcheck // it says which model it is about

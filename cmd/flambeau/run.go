@@ -204,7 +204,7 @@ func inputFile(name string) (string, error) {
 	if name == "-" {
 		return name, nil
 	}
-	info, err := os.Stat(name) //nolint:gosec // whoever started the command named it
+	info, err := os.Stat(name)
 	switch {
 	case err != nil:
 		return "", errors.Unwrap(err)
@@ -272,11 +272,11 @@ func (p *program) runUnpacked(ctx context.Context, args *argparse.Args, job *run
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 
 	began := time.Now()
-	opened, err := p.openModel(ctx, cfg, args, temp)
+	watched, stop := cancelOn(ctx, signals) // a download may take its time
+	opened, err := p.openModel(watched, cfg, args, temp)
+	stop()
 	if err != nil {
 		return exitUsage, err
 	}
@@ -291,6 +291,9 @@ func (p *program) runUnpacked(ctx context.Context, args *argparse.Args, job *run
 	if job.Load.Handler == "" {
 		return exitUsage, fmt.Errorf("%s names no handler: give one by --handler", args.Rest[0])
 	}
+	if y := &model.Settings; y.ParallelType != "" && y.ParallelLevel > 0 {
+		printf(p.stderr, "flambeau run: warning: a server runs this model in several processes (parallelType: %s); here it is one\n", y.ParallelType)
+	}
 	spec, err := runProcess(cfg, args, model)
 	if err != nil {
 		return exitUsage, err
@@ -301,6 +304,24 @@ func (p *program) runUnpacked(ctx context.Context, args *argparse.Args, job *run
 	}
 	defer release()
 	return p.runHandler(spec, job, signals)
+}
+
+// cancelOn gives a context that the next signal cancels. The function that it gives ends the watch; signals then are somebody else's again.
+func cancelOn(ctx context.Context, signals <-chan os.Signal) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() { // ends with the watch
+		defer close(ended)
+		select {
+		case s := <-signals:
+			cancel(fmt.Errorf("signal: %s", s))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-ended
+	}
 }
 
 // openedModel is a model and the store that it was opened with.
@@ -321,7 +342,7 @@ func (p *program) openModel(ctx context.Context, cfg *config.Config, args *argpa
 		if err != nil {
 			return nil, err
 		}
-		info, err := os.Stat(path) //nolint:gosec // whoever started the command named it
+		info, err := os.Stat(path)
 		if err != nil {
 			return nil, fmt.Errorf("the model %s: %w", url, errors.Unwrap(err))
 		}

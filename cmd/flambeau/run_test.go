@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,13 +115,11 @@ func (b *box) pack(t *testing.T, archive, handler string) {
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	b := newRunBox(t)
-	b.pack(t, "packed.mar", "length.py")
 	tests := []struct {
 		name, args string
 		status     int
-		stdout     string // all of it, or part of it when it ends with …
-		stderr     []string
+		stdout     string   // all of it
+		stderr     []string // parts
 	}{
 		{
 			"an archive", "packed.mar --input in.txt", exitOK, "{\n  \"length\": 5\n}",
@@ -145,6 +145,9 @@ func TestRun(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newRunBox(t)
+			b.pack(t, "packed.mar", "length.py")
 			got := b.run(t, append([]string{"run"}, strings.Fields(tt.args)...)...)
 			if got.status != tt.status || got.stdout != tt.stdout {
 				t.Errorf("status %d, stdout %q; want %d, %q\n%s", got.status, got.stdout, tt.status, tt.stdout, got.stderr)
@@ -300,4 +303,35 @@ func TestRunEndsWithItsCommand(t *testing.T) {
 			b.requireClean(t)
 		}
 	}
+}
+
+// TestRunInterrupted: a Ctrl-C ends a download that stands still.
+func TestRunInterrupted(t *testing.T) {
+	t.Parallel()
+	b := newRunBox(t)
+	asked, release := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		close(asked)
+		<-release
+	}))
+	defer server.Close()
+	defer close(release)
+	cmd := exec.CommandContext(t.Context(), b.exe, "run", server.URL+"/model.mar", "--input", "in.txt") //nolint:gosec // the binary under test
+	cmd.Dir, cmd.Env = b.dir, b.env
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !strings.Contains(stderr.String(), "cannot be opened") {
+		t.Errorf("%v: %s", err, &stderr)
+	}
+	b.requireClean(t)
 }

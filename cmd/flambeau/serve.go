@@ -88,12 +88,12 @@ func checkStores(cfg *config.Config) error {
 }
 
 func isDir(path string) bool {
-	info, err := os.Stat(path) //nolint:gosec // whoever started the command named it
+	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
 
 func isFile(path string) bool {
-	info, err := os.Stat(path) //nolint:gosec // whoever started the command named it
+	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
 }
 

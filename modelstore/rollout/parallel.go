@@ -75,7 +75,7 @@ func (v *Version) fit(minWorkers, maxWorkers int) (fitMin, fitMax int, err error
 }
 
 // takeGroup gives the devices of a new worker of a parallel version: the group that fewest workers have. One that is still being removed counts,
-// so that nobody gets in its way. v.mu is held, and whoever ends the worker calls leaveGroup.
+// so that nobody gets in its way. v.mu is held, and the worker calls leaveGroup at its end.
 func (v *Version) takeGroup() (group int, devices []int) {
 	level, all := v.settings.parallelLevel, v.devices()
 	if level == 0 || len(all) < level {

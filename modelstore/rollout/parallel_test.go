@@ -62,7 +62,8 @@ func TestSetParallel(t *testing.T) {
 		{"torchrun without a type", archive.Settings{ParallelLevel: 4, TorchRun: run}, nil, 0},
 		{"torchrun", archive.Settings{ParallelType: "pp", ParallelLevel: 4, TorchRun: run}, &Parallel{Type: "pp", TorchRun: run}, 4},
 		{
-			"a level without torchrun", archive.Settings{ParallelType: "tp", ParallelLevel: 2},
+			"a level without torchrun",
+			archive.Settings{ParallelType: "tp", ParallelLevel: 2},
 			&Parallel{Type: "tp", TorchRun: &archive.TorchRun{Nodes: 1, ProcsPerNode: 2, Backend: "c10d", OMPThreads: 1}}, 2,
 		},
 		{"custom is one process", archive.Settings{ParallelType: "custom", ParallelLevel: 4, TorchRun: run}, &Parallel{Type: "custom"}, 4},
@@ -86,12 +87,14 @@ func TestParallelWorkersHaveDevicesOfTheirOwn(t *testing.T) {
 	}{
 		{"all devices", archive.Settings{ParallelType: "tp", ParallelLevel: 2}, map[int][]int{29500: {0, 1}, 29502: {2, 3}}},
 		{
-			"chosen devices", archive.Settings{ParallelType: "custom", ParallelLevel: 2, DeviceIDs: []int{3, 1, 0, 2}},
+			"chosen devices",
+			archive.Settings{ParallelType: "custom", ParallelLevel: 2, DeviceIDs: []int{3, 1, 0, 2}},
 			map[int][]int{29500: {3, 1}, 29502: {0, 2}},
 		},
 		{"a device that is not there", archive.Settings{ParallelType: "tp", ParallelLevel: 4, DeviceIDs: []int{5}}, map[int][]int{29500: {0, 1, 2, 3}}},
 		{
-			"on the CPU", archive.Settings{ParallelType: "tp", ParallelLevel: 2, DeviceType: "cpu"},
+			"on the CPU",
+			archive.Settings{ParallelType: "tp", ParallelLevel: 2, DeviceType: "cpu"},
 			map[int][]int{29500: nil, 29502: nil, 29504: nil},
 		},
 	} {
@@ -99,7 +102,7 @@ func TestParallelWorkersHaveDevicesOfTheirOwn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var p processes
 				h := newHouse(t, &backendtest.Launcher{}, archives{"a.mar": parallelModel("a", tc.settings)}, p.options(5))
-				register(t, h, Spec{URL: "a.mar", InitialWorkers: ptr(3), Synchronous: true})
+				register(t, h, Spec{URL: "a.mar", InitialWorkers: new(3), Synchronous: true})
 				if diff := cmp.Diff(tc.want, p.devices()); diff != "" {
 					t.Error(diff)
 				}
@@ -129,13 +132,12 @@ func TestGroupIsFreeAgain(t *testing.T) {
 		h := newHouse(t, &backendtest.Launcher{}, archives{
 			"a.mar": parallelModel("a", archive.Settings{ParallelType: "tp", ParallelLevel: 2}),
 		}, p.options(4))
-		register(t, h, Spec{URL: "a.mar", InitialWorkers: ptr(2), Synchronous: true})
+		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(2), Synchronous: true})
 		ref := infer.ModelRef{Name: "a"}
 		for _, n := range []int{1, 2} {
 			if err := h.Scale(t.Context(), ref, n, n, true); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait()
 		}
 		want := map[int][]int{29500: {0, 1}, 29502: {2, 3}, 29504: {2, 3}}
 		if diff := cmp.Diff(want, p.devices()); diff != "" {
@@ -151,7 +153,7 @@ func TestTooFewDevices(t *testing.T) {
 		h := newHouse(t, &backendtest.Launcher{}, archives{
 			"a.mar": parallelModel("a", archive.Settings{ParallelType: "tp", ParallelLevel: 8}),
 		}, new(processes).options(5))
-		_, err := h.Register(t.Context(), Spec{URL: "a.mar", InitialWorkers: ptr(1), Synchronous: true})
+		_, err := h.Register(t.Context(), Spec{URL: "a.mar", InitialWorkers: new(1), Synchronous: true})
 		const want = "No enough gpu devices for model:a parallelLevel:8"
 		if !fault.Is(err, fault.NoDevices) || err.Error() != want {
 			t.Errorf("register: %v, want %s", err, want)

@@ -154,17 +154,13 @@ func (v *Version) newWorker() *worker {
 		id: v.manager.nextWorkerID(v.settings.parallelLevel), created: time.Now(), cancel: cancel,
 		done: make(chan struct{}), settled: make(chan struct{}),
 	}
-	var group int
-	if group, w.devices = v.takeGroup(); group == noGroup {
+	if w.group, w.devices = v.takeGroup(); w.group == noGroup {
 		w.gpu = v.manager.nextGPU(v)
 	} else {
 		w.gpu = w.devices[0]
 	}
 	v.pool.hope(w.id) // now, so that a request that comes next waits for it
-	go func() {
-		defer v.leaveGroup(group)
-		w.run(life, v)
-	}()
+	go w.run(life, v)
 	return w
 }
 

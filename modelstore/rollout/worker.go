@@ -17,6 +17,7 @@ type worker struct {
 	id      int
 	gpu     int
 	devices []int // of a parallel model's worker, gpu the first of them; nil without GPUs
+	group   int   // that they are
 	created time.Time
 	cancel  context.CancelFunc // ends the worker: it drains, stops its instance and returns
 	done    chan struct{}      // closed when it has returned
@@ -61,6 +62,7 @@ func (w *worker) end(p *pool) {
 // run is the worker's goroutine. ctx ends when the worker is told to end.
 func (w *worker) run(ctx context.Context, v *Version) {
 	defer close(w.done)
+	defer v.leaveGroup(w.group)
 	defer w.forsake(v.pool)
 	var failures int
 	var since time.Time // of the first failure since an instance was ready

@@ -54,6 +54,7 @@ class Side:
     def __init__(self, name: str, options: argparse.Namespace, work: Path, groups: list[list[cases.Case]]) -> None:
         self.name = name
         self.seconds: dict[str, float] = {}
+        self.problems: list[str] = []  # of the server itself; read when the thread has ended
         self._options = options
         self._work = work / name
         self._made = work / "made"
@@ -95,16 +96,19 @@ class Side:
     def _run(self) -> None:
         for number, group in enumerate(self._groups):
             process = server.Server(
-                self.name, self._command(), self._kept(), self._work / ("server-%d" % number), self.store, group[0].settings
+                self.name, self._command(), self._kept(), self._work / str(number), self.store, group[0].settings
             )
             try:
                 for case in group:
                     self._one(process, case)
             finally:
-                try:
-                    process.stop()
-                except server.ServerError as why:
-                    print("%s" % why, file=sys.stderr)
+                self._end(process)
+
+    def _end(self, process: server.Server) -> None:
+        try:
+            process.stop()
+        except server.ServerError as why:
+            self.problems.append(str(why))
 
     def _one(self, process: server.Server, case: cases.Case) -> None:
         result = self._results[case.name]
@@ -112,10 +116,7 @@ class Side:
             if self._stop.is_set():
                 raise Stopped
             if not process.healthy():
-                try:
-                    process.stop()
-                except server.ServerError as why:
-                    print("%s" % why, file=sys.stderr)
+                self._end(process)  # after one that has ended by itself
                 process.start()
             began = time.monotonic()
             got = self._answers(process, case)
@@ -172,7 +173,7 @@ class Side:
 
     def _command(self) -> list[str]:
         if self.name == OURS and self._options.flambeau_command:
-            return [self._options.flambeau_command]
+            return [self._options.flambeau_command, "torchserve"]
         return [str(Path(getattr(self._options, self.name)) / "torchserve")]
 
     def _kept(self) -> list[str]:
@@ -184,6 +185,7 @@ class Report:
 
     def __init__(self, recorded: bool) -> None:
         self.equal = self.different = self.documented = self.skipped = self.broken = 0
+        self.problems: list[str] = []  # of the servers
         self._recorded = recorded
 
     def case(self, case: cases.Case, original: Answers, ours: Answers, archive_differences: list[str], times: str) -> None:
@@ -225,6 +227,8 @@ class Report:
 
     def end(self) -> int:
         """Print the sum and give the exit status."""
+        for problem in self.problems:
+            print("PROBLEM %s" % problem)
         broken = ", %d could not be run" % self.broken if self.broken else ""
         print(
             "%d equal, %d different (%d documented), %d skipped%s"
@@ -232,7 +236,7 @@ class Report:
         )
         if self.equal + self.different == 0:
             return 2
-        return 1 if self.broken or self.different > self.documented else 0
+        return 1 if self.problems or self.broken or self.different > self.documented else 0
 
 
 def _short(value: Any) -> str:
@@ -342,6 +346,7 @@ def run(options: argparse.Namespace, chosen: list[cases.Case], work: Path, repor
     finally:
         for side in sides:
             side.stop()
+            report.problems += side.problems
     if options.record:
         record(fresh)
 

@@ -48,18 +48,19 @@ def test_a_connection_that_ends_inside_a_message_is_no_message() -> None:
     assert Link(ours).receive() is None
 
 
-def test_closing_wakes_the_one_that_receives() -> None:
+def test_finishing_ends_one_direction() -> None:
     here, there = pair()
-    there.close()
+    there.finish()
     assert here.receive() is None
-    assert there.receive() is None
-    with pytest.raises(OSError):
-        here.send(Message(BATCH))
+    here.send(Message(BATCH, 5))
+    got = there.receive()
+    assert got is not None
+    assert got.id == 5
 
 
 def test_a_rank_stops_when_the_leader_is_gone() -> None:
     here, there = pair()
-    here.close()
+    here.finish()
     assert LeaderTransport(there, 0).take().kind == STOP
 
 

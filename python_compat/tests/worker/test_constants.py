@@ -25,6 +25,7 @@ def test_handshake() -> None:
     assert (go["LifelineFD"], go["StdoutFD"]) == (str(process.LIFELINE_FD), str(process.LOG_FD))
     assert go["MarkerPrefix"] == "'\\x1e'"
     assert logs.Scope().marker("").startswith(b"\x1e")
+    assert go["FeatureConcurrent"] == '"%s"' % frames.CONCURRENT
 
 
 def test_frames() -> None:

@@ -46,11 +46,18 @@ def test_apply_puts_the_model_before_everything_and_tells_children(tmp_path: Pat
 
 
 def test_modules_that_an_import_will_not_find_are_named(tmp_path: Path) -> None:
-    files = {"json.py": "", "logging/__init__.py": "", "sys.py": "", "fine_name.py": "", "json.txt": "", "os": "", "ts.py": ""}
+    files = {
+        "json.py": "",
+        "logging/__init__.py": "",
+        "sys.py": "",
+        "fine_name.py": "",
+        "json.txt": "",
+        "os": "",
+        "ts.py": "",
+        "flambeau.py": "",
+    }
     model = make_model(tmp_path, files)
-    import ts  # noqa: F401
-
-    assert paths.shadowed(str(model)) == ["json.py", "logging", "sys.py", "ts.py"]
+    assert paths.shadowed(str(model)) == ["flambeau.py", "json.py", "logging", "sys.py", "ts.py"]
 
 
 def test_a_models_own_loaded_module_is_not_hidden(tmp_path: Path) -> None:

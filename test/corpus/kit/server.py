@@ -16,6 +16,7 @@ START_LIMIT = 120.0  # seconds until /ping says healthy
 STOP_LIMIT = 60.0  # seconds from SIGTERM to the end
 PAUSE = 0.1  # seconds between two looks
 APIS = ("inference", "management", "metrics")
+KEPT = ("FLAMBEAU_E2E_MARKER",)  # by which the end-to-end tests find what is left running
 HIDDEN = ("TS_", "FLAMBEAU_", "PYTHON", "LOG_LOCATION", "METRICS_LOCATION", "TMPDIR", "TEMP", "TMP", "TORCHINDUCTOR_CACHE_DIR")
 
 
@@ -91,20 +92,24 @@ class Server:
             return
         # TorchServe's command waits for Java and passes no signal on; Java ends its workers.
         target = -self._process.pid if self.name == "torchserve" else self._process.pid
-        problem = ""
+        problems = []
         try:
             os.kill(target, signal.SIGTERM)
             status = self._process.wait(STOP_LIMIT)
             if self.name == "flambeau" and status != 0:
-                problem = "flambeau ended with status %d after SIGTERM" % status
+                problems.append("ended with status %d after SIGTERM" % status)
         except ProcessLookupError:
-            problem = "%s had ended before it was told to" % self.name
+            problems.append("had ended before it was told to")
         except subprocess.TimeoutExpired:
-            problem = "%s still ran %d seconds after SIGTERM" % (self.name, STOP_LIMIT)
+            problems.append("still ran %d seconds after SIGTERM" % STOP_LIMIT)
         self._kill()
         self._process = None
-        if problem:
-            raise ServerError("%s; its output is in %s, and ends:\n%s" % (problem, self.log, self.tail()))
+        if "WARNING: DATA RACE" in self.log.read_text(encoding="utf-8", errors="replace"):
+            problems.append("has a data race")
+        if problems:
+            raise ServerError(
+                "%s %s; its output is in %s, and ends:\n%s" % (self.name, " and ".join(problems), self.log, self.tail())
+            )
 
     @property
     def log(self) -> Path:
@@ -140,7 +145,11 @@ class Server:
         return properties
 
     def _environment(self) -> dict[str, str]:
-        env = {name: value for name, value in os.environ.items() if name in self._keep_env or not name.startswith(HIDDEN)}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name in self._keep_env or name in KEPT or not name.startswith(HIDDEN)
+        }
         temporary, logs = str(self._folder / "tmp"), str(self._folder / "logs")
         env.update(
             TEMP=temporary,

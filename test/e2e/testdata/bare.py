@@ -25,4 +25,5 @@ class Bare:
             except ImportError:
                 pass
         version = "%d.%d" % sys.version_info[:2]
-        return [{"version": version, "ts": ts.__version__, "others": others, "settings": self.settings, "row": row["body"]} for row in data]
+        said = {"version": version, "ts": ts.__version__, "others": others, "settings": self.settings}
+        return [dict(said, row=row["body"]) for row in data]

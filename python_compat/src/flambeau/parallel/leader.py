@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LAST_WORDS = 0.5  # seconds that may pass until a death is told about
-_FAREWELL = 8.0  # seconds that torchrun and its ranks have for their end; the server's own limit counts, too
+_FAREWELL = 8.0  # seconds that the ranks have for their end; the server's own limit counts, too
 
 _TORCHRUN = "torchrun"
 
@@ -165,20 +165,15 @@ class Leader:
             self._lifeline = -1
 
     def _stop(self) -> None:
-        """Let the ranks end by themselves, if all are well, and have those killed that do not."""
+        """Let the ranks end by themselves, if all are well; have those killed that do not. torchrun ends with this process."""
         with self._state:
             self._stopping = True
             well = self._relay is not None and self._relay.loaded and self._lost is None
-        if self._relay is not None:
-            self._relay.close()
-        if self._torchrun is None:
-            return
-        try:
-            self._torchrun.wait(_FAREWELL if well else 0)
-        except subprocess.TimeoutExpired:
-            if well:
-                log.warning("torchrun and its ranks did not end within %g seconds, and are killed", _FAREWELL)
+        if self._relay is not None and not self._relay.finish(_FAREWELL if well else 0) and well:
+            log.warning("ranks did not end within %g seconds, and are killed", _FAREWELL)
         self.drop_lifeline()
+        if self._torchrun is not None:
+            self._torchrun.kill()  # it may take its time over what nobody needs any more
 
 
 def _has_torch() -> bool:

@@ -75,10 +75,10 @@ class Link:
             at += got
         return data
 
-    def close(self) -> None:
-        """Let both ends find that the connection is over, also one that is receiving."""
+    def finish(self) -> None:
+        """Let the other end find that no more will come. This one still receives, until the other one's end."""
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+            self._connection.shutdown(socket.SHUT_WR)
 
 
 def log_pipe(folder: str, rank: int, name: str) -> str:

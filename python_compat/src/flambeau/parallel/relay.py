@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 from flambeau.parallel.link import Message
 from flambeau.worker.library import BATCH, LOAD, UNLOAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Sequence, Set
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
     from flambeau.parallel.link import Link
     from flambeau.worker.library import Job
@@ -26,6 +27,7 @@ class Relay:
         self._links = list(links)
         self._every_rank = every_rank
         self._lost = lost
+        self._readers: List[threading.Thread] = []
         self._lock = threading.Lock()  # guards the rest
         self._load: Optional[int] = None  # the id of the load, while it is not answered
         self._loaded: Dict[int, Any] = {}  # answers to it, by rank
@@ -37,7 +39,9 @@ class Relay:
             self._load = load.id
         self.send(load)
         for rank in range(len(self._links)):
-            threading.Thread(target=self._read, args=(rank,), name="flambeau-rank-%d" % rank, daemon=True).start()
+            reader = threading.Thread(target=self._read, args=(rank,), name="flambeau-rank-%d" % rank, daemon=True)
+            self._readers.append(reader)
+            reader.start()
 
     def send(self, job: Job) -> None:
         """Give a job to the ranks that it is for."""
@@ -65,10 +69,14 @@ class Relay:
         self._transport.give(load, failed_load(message, detail), True)
         return True
 
-    def close(self) -> None:
-        """End all the links."""
+    def finish(self, limit: float) -> bool:
+        """Have the ranks end, and wait until they have, for `limit` seconds at most; gives whether they have."""
         for link in self._links:
-            link.close()
+            link.finish()
+        end = time.monotonic() + limit
+        for reader in self._readers:
+            reader.join(max(0.0, end - time.monotonic()))
+        return not any(reader.is_alive() for reader in self._readers)
 
     def _read(self, rank: int) -> None:
         try:

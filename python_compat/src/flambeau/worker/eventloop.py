@@ -155,7 +155,10 @@ class EventLoop:
         if task.cancelled() and not batch.answered:
             # By the handler, before the task had begun: nobody else would do it then.
             failure = frames.Failure(frames.HANDLER_FAILED, 503, "Prediction failed", "something cancelled the request's task")
-            self._give(batch, frames.RESULTS, [failure] * batch.size)
+            try:
+                self._give(batch, frames.RESULTS, [failure] * batch.size)
+            except Exception as err:
+                self._end(err)
         self._end_if_failed(task)
         self._end_if_idle()
 

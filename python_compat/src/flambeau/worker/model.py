@@ -82,8 +82,8 @@ class Model:
         paths.apply(model_dir, handler, os.environ)
         for name in paths.shadowed(model_dir):
             log.warning(
-                "%s in the model's folder is hidden by one of the same name that is part of Python or the server, or loaded already; "
-                "an import will give that one: rename the file",
+                "%s in the model's folder is hidden by one of the same name that is part of Python or the server, or loaded "
+                "already; an import will give that one: rename the file",
                 name,
             )
         context = _context(request)

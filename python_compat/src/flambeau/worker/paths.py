@@ -65,7 +65,8 @@ def shadowed(model_dir: str) -> List[str]:
         if name == "__main__":
             continue
         loaded = sys.modules.get(name)
-        if name in _OURS or name in sys.builtin_module_names or (loaded is not None and not _is_at(getattr(loaded, "__file__", None), path)):
+        other = loaded is not None and not _is_at(getattr(loaded, "__file__", None), path)
+        if other or name in _OURS or name in sys.builtin_module_names:
             names.append(entry)
     return names
 

@@ -1,30 +1,25 @@
-"""The class that handlers of images with NVIDIA DALI derive from; needs nvidia-dali, numpy and captum."""
+"""The class that handlers of images with NVIDIA DALI derive from; needs nvidia-dali and numpy."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from captum.attr import IntegratedGradients
-from PIL import Image
 
 from ts.handler_utils.preprocess.dali import get_dali_pipeline
-from ts.torch_handler.base_handler import BaseHandler
+from ts.torch_handler.vision_handler import VisionHandler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List
 
 
-class DALIHandler(BaseHandler):
+class DALIHandler(VisionHandler):
     """Makes a batch of tensors of images with the model's own DALI pipeline."""
 
     def initialize(self, context: Any) -> None:
-        """As BaseHandler, then the pipeline of the model's configuration."""
+        """As VisionHandler, then the pipeline of the model's configuration."""
         super().initialize(context)
-        self.ig = IntegratedGradients(self.model)
         self.initialized = True
-        if not context.system_properties.get("limit_max_image_pixels"):
-            Image.MAX_IMAGE_PIXELS = None
         self.pipeline = get_dali_pipeline(context)
 
     def preprocess(self, data: List[Any]) -> Any:
@@ -33,8 +28,3 @@ class DALIHandler(BaseHandler):
         images = [np.frombuffer(one, dtype=np.uint8) if isinstance(one, (bytes, bytearray)) else one for one in images]
         output = self.pipeline.run(source=images)[0]
         return torch.stack([torch.tensor(output.at(index)) for index in range(len(output))]).to(self.device)
-
-    def get_insights(self, tensor_data: Any, _: Any, target: int = 0) -> Any:
-        """Attributions of the input to class `target`, as lists."""
-        print("input shape", tensor_data.shape)
-        return self.ig.attribute(tensor_data, target=target, n_steps=15).tolist()

@@ -1,4 +1,3 @@
 def handle(data, context):
-    return data and [
-        {"none": None, "inner": {"none": None, "list": [None, 1, {"none": None}]}, "text": "", "number": 1.0, "large": 2**60}
-    ]
+    about = {"none": None, "inner": {"none": None, "list": [None, 1, {"none": None}]}, "text": "", "number": 1.0, "large": 2**60}
+    return data and [about]

@@ -1,5 +1,4 @@
 import os
-import signal
 import sys
 
 served = []
@@ -13,7 +12,5 @@ def handle(data, context):
         sys.exit(3)
     if word == "os exit":
         os._exit(0)
-    if word == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
     served.append(word)
     return [{"served by this worker": len(served)}]

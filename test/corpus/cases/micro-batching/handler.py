@@ -20,6 +20,5 @@ class Squares(BaseHandler):
         return [(number * number, size) for number, size in data]
 
     def postprocess(self, data):
-        return [
-            {"square": square, "at most two together": size <= 2, "parallelism": self.micro.parallelism} for square, size in data
-        ]
+        parallelism = self.micro.parallelism
+        return [{"square": square, "two at most": size <= 2, "parallelism": parallelism} for square, size in data]

@@ -76,6 +76,9 @@ def get_pipeline_driver(model: Any, world_size: int, ctx: Context) -> Any:
     return model
 
 
+get_pipline_driver = get_pipeline_driver  # as older handlers spell it
+
+
 def _pippy(module: str) -> Any:
     try:
         return importlib.import_module(module)

@@ -1,10 +1,8 @@
-"""NVIDIA DALI's pipeline, as the model's configuration describes it; needs nvidia-dali."""
+"""NVIDIA DALI's pipeline, as the model's configuration describes it. What needs DALI imports it when it is called."""
 
 from __future__ import annotations
 
 import os
-
-from nvidia.dali.pipeline import Pipeline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ def get_dali_pipeline(ctx: Context) -> Any:
     """The pipeline of section dali: batch_size, num_threads, device_id, seed, and pipeline_file, a file in the model's folder.
 
     Raises ValueError without that section, and RuntimeError when the file is not there or not named: the pipeline for ImageNet
-    that TorchServe takes then is not part of Flambeau.
+    that TorchServe takes then is not part of Flambeau. Raises ImportError without DALI.
     """
     configuration = ctx.model_yaml_config or {}
     if "dali" not in configuration:
@@ -32,9 +30,18 @@ def get_dali_pipeline(ctx: Context) -> Any:
     path = os.path.join(ctx.system_properties["model_dir"], section["pipeline_file"])
     if not os.path.exists(path):
         raise RuntimeError("Missing dali pipeline file: there is no %s" % path)
-    pipeline = Pipeline.deserialize(
+    pipeline = _pipeline_class().deserialize(
         filename=path, batch_size=batch_size, num_threads=threads, prefetch_queue_depth=1, device_id=device, seed=seed
     )
     # A serialized pipeline keeps what it was made with: the configuration goes before it.
     pipeline._max_batch_size, pipeline._num_threads, pipeline._device_id = batch_size, threads, device
     return pipeline
+
+
+def _pipeline_class() -> Any:
+    try:
+        from nvidia.dali.pipeline import Pipeline
+    except ModuleNotFoundError as err:
+        text = "the model's images are read by DALI, which does not work here (%s): pip install nvidia-dali-cuda120" % err
+        raise ImportError(text, name=err.name) from err
+    return Pipeline

@@ -1,0 +1,1 @@
+WHOSE = "the model's wave"
