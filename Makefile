@@ -121,5 +121,5 @@ fresh: ## Fail when go.mod or a generated file is not what its source gives
 
 .PHONY: clean
 clean: ## Remove what was built and the environments that make made
-	rm -rf bin dist .build .venv-run .venv-test .venv-lint .venv-peer examples/*/store examples/*/run
+	rm -rf bin dist .build .venv-run .venv-test .venv-lint .venv-peer .venv-py3.* examples/*/store examples/*/run
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
