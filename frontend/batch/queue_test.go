@@ -3,7 +3,6 @@ package batch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -427,7 +426,7 @@ func TestEveryRequestIsAnsweredOnceAndRightly(t *testing.T) {
 					time.Sleep(c.at)
 					ctx, cancel := context.WithTimeout(t.Context(), c.patience)
 					defer cancel()
-					id := fmt.Sprint(i)
+					id := strconv.Itoa(i)
 					r, _, err := q.Submit(ctx, item(id))
 					switch {
 					case err == nil && string(r.Body) != id:

@@ -4,6 +4,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Kind says what went wrong. The table in status.go says what each protocol makes of it.
@@ -76,8 +77,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 // KindOf gives the kind of the first Error in err's chain, Internal if there is none.
 func KindOf(err error) Kind {
-	var f *Error
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Error](err); ok {
 		return f.Kind
 	}
 	return Internal
@@ -89,10 +89,5 @@ func Is(err error, kinds ...Kind) bool {
 	if !errors.As(err, &f) {
 		return false
 	}
-	for _, k := range kinds {
-		if f.Kind == k {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(kinds, f.Kind)
 }

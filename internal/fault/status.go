@@ -84,8 +84,7 @@ func Retryable(err error) bool { return table[KindOf(err)].retryable }
 
 // Message is what the client reads: the first Error's message, without causes or details.
 func Message(err error) string {
-	var f *Error
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Error](err); ok {
 		return f.Message
 	}
 	return err.Error()

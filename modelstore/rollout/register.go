@@ -31,7 +31,7 @@ func (m *Manager) Register(ctx context.Context, s Spec) (Registered, error) {
 	}
 	done := Registered{Ref: v.ref, Workers: minWorkers}
 	v.log.Info("model registered", "url", s.URL, "workers", minWorkers, "batch_size", v.settings.batchSize)
-	workers, _, err := v.resize(minWorkers, maxWorkers)
+	workers, _, err := v.resize(minWorkers, maxWorkers) //nolint:contextcheck // a worker outlives the call that adds it
 	if err != nil {
 		return done, err // it was unregistered in this very moment
 	}
@@ -191,7 +191,7 @@ func (m *Manager) Scale(ctx context.Context, ref infer.ModelRef, minWorkers, max
 	case maxWorkers < minWorkers:
 		return fault.New(fault.BadRequest, "max_worker cannot be less than min_worker.", nil)
 	}
-	wanted, removed, err := v.resize(minWorkers, maxWorkers)
+	wanted, removed, err := v.resize(minWorkers, maxWorkers) //nolint:contextcheck // a worker outlives the call that adds it
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,6 @@ func named(name, version string) *archive.Archive {
 	return a
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // fakes are the functions of all the instances of a launcher.
 type fakes struct {
 	launch  func(ctx context.Context, n int) error
@@ -155,7 +153,7 @@ func predict(t *testing.T, h *house, name, body string) (string, error) {
 func TestRegisterServesAndUnregisterLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, &backendtest.Launcher{}, archives{"a.mar": named("a", "2.1")}, nil)
-		r := register(t, h, Spec{URL: "a.mar", InitialWorkers: ptr(2), Synchronous: true})
+		r := register(t, h, Spec{URL: "a.mar", InitialWorkers: new(2), Synchronous: true})
 		if want := (Registered{infer.ModelRef{Name: "a", Version: "2.1"}, 2}); r != want {
 			t.Errorf("registered %+v, want %+v", r, want)
 		}
@@ -194,8 +192,8 @@ func TestRefusals(t *testing.T) {
 		h := newHouse(t, &backendtest.Launcher{}, archives{
 			"a.mar": named("a", "1.0"), "a2.mar": named("a", "2.0"), "nameless.mar": nameless, "lsp.mar": lsp, "unknown.mar": unknown,
 		}, nil)
-		register(t, h, Spec{URL: "a.mar", InitialWorkers: ptr(0)})
-		register(t, h, Spec{URL: "a2.mar", InitialWorkers: ptr(0)})
+		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(0)})
+		register(t, h, Spec{URL: "a2.mar", InitialWorkers: new(0)})
 		ctx := t.Context()
 		reg := func(s Spec) error { _, err := h.Register(ctx, s); return err }
 		for _, tc := range []struct {
@@ -239,7 +237,7 @@ func TestFailedLoadTakesASynchronousRegistrationBack(t *testing.T) {
 		broken := fault.New(fault.LoadFailed, "ValueError: weights.bin is missing (handler.py:3)", nil)
 		l := fakes{load: func(context.Context) error { return broken }}.launcher()
 		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
-		_, err := h.Register(t.Context(), Spec{URL: "a.mar", InitialWorkers: ptr(2), Synchronous: true})
+		_, err := h.Register(t.Context(), Spec{URL: "a.mar", InitialWorkers: new(2), Synchronous: true})
 		var f *fault.Error
 		if !errors.As(err, &f) || f.Kind != fault.LoadFailed || f.Message != "Failed to start workers for model a version: 1.0" ||
 			f.Hint != broken.Message || !errors.Is(err, broken) {
@@ -256,9 +254,9 @@ func TestFailedLoadIsRetriedUntilTheWindowIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := fakes{load: func(context.Context) error { return errors.New("no") }}.launcher()
 		a := named("a", "1.0")
-		a.Settings.MaxRetryTimeout = ptr(12 * time.Second)
+		a.Settings.MaxRetryTimeout = new(12 * time.Second)
 		h := newHouse(t, l, archives{"a.mar": a}, nil)
-		register(t, h, Spec{URL: "a.mar", InitialWorkers: ptr(1)})
+		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(1)})
 		time.Sleep(time.Second / 2)
 		if d := h.describe(t, "a"); d.State != "failed" || d.Reason != "no" || d.Workers[0].State != "waiting" || !h.Healthy() {
 			t.Errorf("while it is tried again: %+v, healthy %v", d, h.Healthy())
@@ -328,7 +326,7 @@ func TestResponseTimeoutKillsTheWorkerAndServesOn(t *testing.T) {
 			return make([]infer.Result, len(items)), nil
 		}}.launcher()
 		a := named("a", "1.0")
-		a.Settings.ResponseTimeout = ptr(5 * time.Second)
+		a.Settings.ResponseTimeout = new(5 * time.Second)
 		h := newHouse(t, l, archives{"a.mar": a}, nil)
 		register(t, h, Spec{URL: "a.mar", Synchronous: true})
 		begun := time.Now()
@@ -358,7 +356,7 @@ func TestResponseTimeoutIsForEachPiece(t *testing.T) {
 			return nil, context.Cause(ctx)
 		}}.launcher()
 		a := named("a", "1.0")
-		a.Settings.ResponseTimeout = ptr(5 * time.Second)
+		a.Settings.ResponseTimeout = new(5 * time.Second)
 		h := newHouse(t, l, archives{"a.mar": a}, nil)
 		register(t, h, Spec{URL: "a.mar", Synchronous: true})
 		v, err := h.Resolve(infer.ModelRef{Name: "a"})
@@ -388,7 +386,7 @@ func TestStartupTimeout(t *testing.T) {
 		}}.launcher()
 		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
 		begun := time.Now()
-		_, err := h.Register(t.Context(), Spec{URL: "a.mar", StartupTimeout: ptr(33 * time.Second), Synchronous: true})
+		_, err := h.Register(t.Context(), Spec{URL: "a.mar", StartupTimeout: new(33 * time.Second), Synchronous: true})
 		if !fault.Is(err, fault.LoadFailed) || time.Since(begun) != 33*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
@@ -403,7 +401,7 @@ func TestScaleDownLetsRunningBatchesEnd(t *testing.T) {
 			return make([]infer.Result, len(items)), nil
 		}}.launcher()
 		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
-		register(t, h, Spec{URL: "a.mar", InitialWorkers: ptr(2), Synchronous: true})
+		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(2), Synchronous: true})
 		var all sync.WaitGroup
 		var failed atomic.Int32
 		for range 2 {
@@ -437,7 +435,7 @@ func TestScaleDownLetsRunningBatchesEnd(t *testing.T) {
 
 func TestDrainHasALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := fakes{predict: func(ctx context.Context, i *backendtest.Instance, _ []infer.Item) ([]infer.Result, error) {
+		l := fakes{predict: func(_ context.Context, i *backendtest.Instance, _ []infer.Item) ([]infer.Result, error) {
 			<-i.Done()
 			return nil, fault.New(fault.BackendDied, "Worker died.", nil)
 		}}.launcher()
@@ -463,8 +461,8 @@ func TestVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, &backendtest.Launcher{}, archives{"a1.mar": named("a", "1.0"), "a2.mar": named("a", "2.0"), "b.mar": named("B", "")}, nil)
 		register(t, h, Spec{URL: "a1.mar", AtStartup: true})
-		register(t, h, Spec{URL: "a2.mar", InitialWorkers: ptr(0)})
-		register(t, h, Spec{URL: "b.mar", AtStartup: true, InitialWorkers: ptr(0)})
+		register(t, h, Spec{URL: "a2.mar", InitialWorkers: new(0)})
+		register(t, h, Spec{URL: "b.mar", AtStartup: true, InitialWorkers: new(0)})
 		if d := h.describe(t, "a"); d.Ref.Version != "1.0" || !d.Default || !d.LoadedAtStartup {
 			t.Errorf("the first version is not the default one: %+v", d)
 		}
@@ -486,97 +484,6 @@ func TestVersions(t *testing.T) {
 		all, err := h.DescribeAll("a")
 		if err != nil || len(all) != 1 || all[0].Ref.Version != "2.0" || all[0].LoadedAtStartup {
 			t.Errorf("%+v, %v", all, err)
-		}
-		h.end(t)
-	})
-}
-
-func TestPrecedenceOfSettings(t *testing.T) {
-	yaml := named("a", "1.0")
-	yaml.Settings = archive.Settings{
-		HasConfig: true, MinWorkers: ptr(1), MaxWorkers: ptr(2), BatchSize: ptr(2), MaxBatchDelay: ptr(20 * time.Millisecond),
-		ResponseTimeout: ptr(9 * time.Second), StartupTimeout: ptr(120 * time.Second), JobQueueSize: ptr(7),
-	}
-	preset := Preset{MinWorkers: 3, MaxWorkers: 4, BatchSize: 5, MaxBatchDelay: 50 * time.Millisecond, ResponseTimeout: 50 * time.Second, StartupTimeout: 51 * time.Second}
-	type got struct {
-		min, max, batch, queue   int
-		delay, response, startup time.Duration
-	}
-	for _, tc := range []struct {
-		what   string
-		a      *archive.Archive
-		preset Preset
-		spec   Spec
-		want   got
-	}{
-		{"defaults", named("a", "1.0"), Preset{}, Spec{}, got{6, 6, 1, 100, 100 * time.Millisecond, 120 * time.Second, 120 * time.Second}},
-		{
-			"parameters", named("a", "1.0"), Preset{},
-			Spec{BatchSize: ptr(0), MaxBatchDelay: ptr(time.Duration(0)), InitialWorkers: ptr(2), ResponseTimeout: ptr(time.Second)},
-			got{2, 2, 0, 100, 0, time.Second, 120 * time.Second},
-		},
-		{
-			"yaml beats parameters, but for the batch", yaml, preset,
-			Spec{BatchSize: ptr(6), InitialWorkers: ptr(3), ResponseTimeout: ptr(time.Second)},
-			got{1, 2, 6, 7, 20 * time.Millisecond, 9 * time.Second, 120 * time.Second},
-		},
-		{
-			"preset at start-up", named("a", "1.0"), preset, Spec{AtStartup: true},
-			got{3, 4, 5, 100, 50 * time.Millisecond, 50 * time.Second, 51 * time.Second},
-		},
-		{
-			"preset at registration: no workers of it", named("a", "1.0"), preset, Spec{ResponseTimeout: ptr(time.Second)},
-			got{6, 6, 5, 100, 50 * time.Millisecond, 50 * time.Second, 51 * time.Second},
-		},
-	} {
-		t.Run(tc.what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, &backendtest.Launcher{}, archives{"a.mar": tc.a}, func(o *Options) {
-					o.DefaultWorkers = 6
-					o.Presets = map[infer.ModelRef]Preset{{Name: "a", Version: "1.0"}: tc.preset}
-				})
-				tc.spec.URL = "a.mar"
-				register(t, h, tc.spec)
-				d := h.describe(t, "a")
-				have := got{d.MinWorkers, d.MaxWorkers, d.BatchSize, d.QueueSize, d.MaxBatchDelay, d.ResponseTimeout, d.StartupTimeout}
-				if have != tc.want {
-					t.Errorf("%+v\nwant %+v", have, tc.want)
-				}
-				h.end(t)
-			})
-		})
-	}
-}
-
-func TestDevices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		chosen := named("chosen", "1.0")
-		chosen.Settings.DeviceIDs = []int{2, 0}
-		wrong := named("wrong", "1.0")
-		wrong.Settings.DeviceIDs = []int{0, 9}
-		cpu := named("cpu", "1.0")
-		cpu.Settings.DeviceType = "cpu"
-		h := newHouse(t, &backendtest.Launcher{}, archives{
-			"any.mar": named("any", "1.0"), "chosen.mar": chosen, "wrong.mar": wrong, "cpu.mar": cpu,
-		}, func(o *Options) { o.GPUs = 3 })
-		gpus := func(url string) (ids []int) {
-			register(t, h, Spec{URL: url, InitialWorkers: ptr(3), Synchronous: true})
-			for _, w := range h.describe(t, url[:len(url)-4]).Workers {
-				ids = append(ids, w.GPU)
-			}
-			return ids
-		}
-		for url, want := range map[string][]int{"chosen.mar": {2, 0, 2}, "cpu.mar": {-1, -1, -1}} {
-			if diff := cmp.Diff(want, gpus(url)); diff != "" {
-				t.Errorf("%s: %s", url, diff)
-			}
-		}
-		// The server's own round begins with the second device and goes on from model to model.
-		if diff := cmp.Diff([]int{1, 2, 0}, gpus("any.mar")); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff([]int{1, 2, 0}, gpus("wrong.mar")); diff != "" {
-			t.Error(diff)
 		}
 		h.end(t)
 	})

@@ -85,7 +85,7 @@ func newTogether(t *testing.T) (*house, *backendtest.Launcher) {
 	t.Helper()
 	l := together()
 	a := named("a", "1.0")
-	a.Settings.ResponseTimeout = ptr(5 * time.Second)
+	a.Settings.ResponseTimeout = new(5 * time.Second)
 	return newHouse(t, l, archives{"a.mar": a}, nil), l
 }
 

@@ -148,7 +148,6 @@ func (v *Version) resize(minWorkers, maxWorkers int) (wanted []*worker, removed 
 
 // newWorker starts a worker; v.mu is held.
 func (v *Version) newWorker() *worker {
-	//nolint:gosec // cancel is the worker's end, called by resize and stop
 	life, cancel := context.WithCancel(v.manager.life)
 	w := &worker{
 		id: v.manager.nextWorkerID(v.settings.parallelLevel), created: time.Now(), cancel: cancel,

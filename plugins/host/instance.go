@@ -242,8 +242,8 @@ func (i *instance) askToEnd(ctx context.Context) error {
 		if status.Code(err) == codes.Unavailable {
 			return err
 		}
-		if ctx.Err() != nil { // it is to be killed, not to be asked
-			return nil
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it is to be killed, not to be asked
 		}
 		i.launcher.opts.Logger.WarnContext(ctx, "worker could not close its model", "worker_pid", i.PID(), "error", err.Error())
 	}
