@@ -48,15 +48,26 @@ func flambeau_take(job *C.flambeau_job) C.int32_t {
 	}
 	j := lib.take()
 	if j == nil {
-		*job = C.flambeau_job{}
+		hand(job, 0, kindStop, nil)
 		return C.int32_t(kindStop)
 	}
-	*job = C.flambeau_job{
-		id: C.uint64_t(j.id), kind: C.uint64_t(j.kind),
-		data: (*C.uint8_t)(unsafe.SliceData(j.data)), len: C.uint64_t(len(j.data)),
-	}
+	hand(job, j.id, j.kind, j.data)
 	return C.int32_t(j.kind)
 }
+
+// hand fills C's job in, as plain numbers. A pointer written as one would have a write barrier: while a collection runs, the collector would take the
+// address of an earlier job, which is still there, for a pointer to something alive.
+func hand(job *C.flambeau_job, id uint64, kind int, data []byte) {
+	words := (*[4]uint64)(unsafe.Pointer(job))
+	words[0], words[1] = id, uint64(kind)
+	words[2], words[3] = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data)))), uint64(len(data))
+}
+
+// The words of hand are the fields of the struct on every platform where this compiles.
+const (
+	_ = uint(unsafe.Sizeof(C.flambeau_job{}) - 4*unsafe.Sizeof(uint64(0)))
+	_ = uint(4*unsafe.Sizeof(uint64(0)) - unsafe.Sizeof(C.flambeau_job{}))
+)
 
 //export flambeau_give
 func flambeau_give(id C.uint64_t, data *C.uint8_t, length C.uint64_t, last C.int32_t) C.int32_t {

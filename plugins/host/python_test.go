@@ -67,6 +67,10 @@ func TestPython(t *testing.T) {
 		t.Parallel()
 		testPythonBatches(t, spec)
 	})
+	t.Run("batches while Go collects garbage all the time", func(t *testing.T) {
+		t.Parallel()
+		testPythonUnderGC(t, spec)
+	})
 	t.Run("load", func(t *testing.T) {
 		t.Parallel()
 		inst := launch(t, newLauncher(t), spec)
@@ -164,6 +168,30 @@ func TestPython(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
+}
+
+// testPythonUnderGC has a collection run while jobs are handed to C: what C keeps of an earlier job is a dead address, which the collector must never
+// take for a pointer.
+func testPythonUnderGC(t *testing.T, spec backend.ProcessSpec) {
+	t.Helper()
+	spec.Env = append(spec.Env, "GOGC=1")
+	inst := launch(t, newLauncher(t), spec)
+	if _, err := inst.Load(t.Context(), backend.LoadSpec{}); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for n := range 4 {
+		wg.Go(func() {
+			for i := range 150 {
+				body := strings.Repeat(strconv.Itoa(n), 1+(i*104729)%1_500_000)
+				if got, err := predictOne(t, inst, body); err != nil || string(got) != body {
+					t.Errorf("batch %d: %d bytes for %d, %v", i, len(got), len(body), err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func testPythonBatches(t *testing.T, spec backend.ProcessSpec) {
