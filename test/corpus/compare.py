@@ -44,10 +44,6 @@ SHOWN = 400  # characters of an answer that are shown
 Answers = List[Dict[str, Any]]
 
 
-class Stopped(Exception):
-    """The run was interrupted."""
-
-
 class Side:
     """One server's way through all the cases, in a thread of its own."""
 
@@ -73,11 +69,15 @@ class Side:
     def build(self) -> None:
         """Make all the archives. Raises archives.ArchiveError."""
         self.store.mkdir(parents=True)
-        archiver = str(Path(getattr(self._options, self.name)) / "torch-model-archiver")
+        archiver = getattr(self._options, self.name) / "torch-model-archiver"
+        if not archiver.is_file():
+            raise archives.ArchiveError(
+                "there is no %s; --%s names the folder of its commands (make compare makes both)" % (archiver, self.name)
+            )
         for group in self._groups:
             for case in group:
                 for archive in case.archives:
-                    archives.build(case, archive, self._made, archiver, self.store)
+                    archives.build(case, archive, self._made, str(archiver), self.store)
 
     def start(self) -> None:
         """Start the thread."""
@@ -114,10 +114,14 @@ class Side:
         result = self._results[case.name]
         try:
             if self._stop.is_set():
-                raise Stopped
+                raise server.ServerError("%s was not asked: the run ended" % self.name)
             if not process.healthy():
                 self._end(process)  # after one that has ended by itself
-                process.start()
+                try:
+                    process.start()
+                except server.ServerError:
+                    self._stop.set()  # it would not start for the next case either
+                    raise
             began = time.monotonic()
             got = self._answers(process, case)
             for _ in range(RETRIES if self.name == ORIGINAL else 0):
@@ -147,7 +151,7 @@ class Side:
 
     def _step(self, process: server.Server, case: cases.Case, step: list[dict[str, Any]]) -> Answers:
         if self._stop.is_set():
-            raise Stopped
+            raise server.ServerError("%s was interrupted" % self.name)
         folders = [case.folder, self._made / case.name]
 
         def ask(item: tuple[int, dict[str, Any]]) -> dict[str, Any]:
@@ -174,7 +178,7 @@ class Side:
     def _command(self) -> list[str]:
         if self.name == OURS and self._options.flambeau_command:
             return [self._options.flambeau_command, "torchserve"]
-        return [str(Path(getattr(self._options, self.name)) / "torchserve")]
+        return [str(getattr(self._options, self.name) / "torchserve")]
 
     def _kept(self) -> list[str]:
         return ["FLAMBEAU_PYTHON", "FLAMBEAU_HOME", "FLAMBEAU_LIBRARY"] if self._options.flambeau_command else []
@@ -185,7 +189,7 @@ class Report:
 
     def __init__(self, recorded: bool) -> None:
         self.equal = self.different = self.documented = self.skipped = self.broken = 0
-        self.problems: list[str] = []  # of the servers
+        self.problems = 0  # of our server: a crash, a bad end
         self._recorded = recorded
 
     def case(self, case: cases.Case, original: Answers, ours: Answers, archive_differences: list[str], times: str) -> None:
@@ -227,8 +231,6 @@ class Report:
 
     def end(self) -> int:
         """Print the sum and give the exit status."""
-        for problem in self.problems:
-            print("PROBLEM %s" % problem)
         broken = ", %d could not be run" % self.broken if self.broken else ""
         print(
             "%d equal, %d different (%d documented), %d skipped%s"
@@ -308,6 +310,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep that folder: archives, logs")
     parser.add_argument("--list", action="store_true", help="list the cases and what they are about, and end")
     options = parser.parse_args()
+    for name in (ORIGINAL, OURS):
+        setattr(options, name, Path(getattr(options, name)).resolve())
     if options.against and options.record:
         parser.error("--record writes what TorchServe answers now: not together with --against")
     if options.record and options.server_only == OURS:
@@ -346,7 +350,9 @@ def run(options: argparse.Namespace, chosen: list[cases.Case], work: Path, repor
     finally:
         for side in sides:
             side.stop()
-            report.problems += side.problems
+            for problem in side.problems:
+                print("PROBLEM %s" % problem, flush=True)
+            report.problems += len(side.problems) if side.name == OURS else 0
     if options.record:
         record(fresh)
 
@@ -365,7 +371,11 @@ def record(fresh: dict[str, Answers]) -> None:
     known: dict[str, Answers] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     there = {case.name for case in cases.read_all(HERE / "cases")}
     known = {name: value for name, value in {**known, **fresh}.items() if name in there}
-    path.write_text(json.dumps(known, ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    lines = []
+    for name in sorted(known):
+        each = ",\n".join("  " + json.dumps(answer, ensure_ascii=False, sort_keys=True) for answer in known[name])
+        lines.append("%s: [\n%s\n ]" % (json.dumps(name), each))
+    path.write_text("{\n " + ",\n ".join(lines) + "\n}\n", encoding="utf-8")
     print("recorded %d cases in %s" % (len(fresh), path))
 
 
@@ -373,7 +383,8 @@ def main() -> int:
     """Run the command line and give the exit status."""
     options = parse()
     report = Report(bool(options.against))
-    began, work = time.monotonic(), None  # type: float, Optional[Path]
+    began = time.monotonic()
+    work: Path | None = None
     try:
         chosen = choose(options, report)
         if options.list:

@@ -46,7 +46,7 @@ def content(part: dict[str, Any], folders: list[Path]) -> bytes | None:
     if "file" in part:
         for folder in folders:
             if (folder / part["file"]).is_file():
-                return (folder / part["file"]).read_bytes()
+                return Path(folder / part["file"]).read_bytes()
         raise FileNotFoundError("%s is in none of: %s" % (part["file"], ", ".join(map(str, folders))))
     return None
 
@@ -63,7 +63,7 @@ def payload(request: dict[str, Any], folders: list[Path]) -> tuple[bytes | None,
 
 def multipart(parts: list[dict[str, Any]], folders: list[Path]) -> bytes:
     """A multipart body. A part has a `name`, perhaps a `filename` and a `type`, and its content as a request has it."""
-    lines = []
+    lines: list[str | bytes] = []
     for part in parts:
         disposition = 'form-data; name="%s"' % part["name"]
         if "filename" in part:

@@ -152,6 +152,8 @@ class Server:
         }
         temporary, logs = str(self._folder / "tmp"), str(self._folder / "logs")
         env.update(
+            # As in an activated environment: TorchServe looks for torchrun there.
+            PATH=os.path.dirname(self._command[0]) + os.pathsep + os.environ.get("PATH", os.defpath),
             TEMP=temporary,
             TMPDIR=temporary,
             LOG_LOCATION=logs,

@@ -12,5 +12,7 @@ class Digest:
         for i, row in enumerate(data):
             body = bytes(row["body"])
             context.set_response_header(i, "x-saw", context.get_request_header(i, "X-Mine"))
-            answers.append({"sha": hashlib.sha256(body).hexdigest(), "id": context.get_request_id(i), "batch": len(data), "size": self.size})
+            answers.append(
+                {"sha": hashlib.sha256(body).hexdigest(), "id": context.get_request_id(i), "batch": len(data), "size": self.size}
+            )
         return answers

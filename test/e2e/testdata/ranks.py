@@ -1,11 +1,13 @@
-"""One rank of several: does what the body says, such as "sum:2", "stream:2", "loop:", "exit:1" (rank 1 ends) or "alone:" (all but rank 0 end)."""
+"""One rank of several: does what the body says.
+
+For instance "sum:2", "stream:2", "loop:", "exit:1" (rank 1 ends) or "alone:" (all but rank 0 end).
+"""
 
 import os
 import subprocess
 
 import torch
 import torch.distributed as dist
-
 from ts.handler_utils.utils import send_intermediate_predict_response
 
 
@@ -18,7 +20,9 @@ class Ranks:
             raise ValueError("rank 1 does not want to")
 
     def handle(self, data, context):
-        return [getattr(self, word)(value, context) for word, _, value in (bytes(row["body"]).decode().partition(":") for row in data)]
+        return [
+            getattr(self, word)(value, context) for word, _, value in (bytes(row["body"]).decode().partition(":") for row in data)
+        ]
 
     def sum(self, value, context):
         total = torch.tensor([float(value) * (self.rank + 1)])
@@ -37,7 +41,9 @@ class Ranks:
         for i in range(int(value)):
             total = torch.tensor([float(i)])
             dist.all_reduce(total)
-            send_intermediate_predict_response(["%g;" % total.item()], context.request_ids, "Intermediate Prediction success", 200, context)
+            send_intermediate_predict_response(
+                ["%g;" % total.item()], context.request_ids, "Intermediate Prediction success", 200, context
+            )
         return "end"
 
     def loop(self, value, context):

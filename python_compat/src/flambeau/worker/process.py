@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         def serve(self) -> None:
             """Work until the server says stop."""
 
+
 COOKIE = "FLAMBEAU_PLUGIN"  # the handshake's magic cookie; the library knows the value
 LIFELINE_FD, LOG_FD = 3, 4
 

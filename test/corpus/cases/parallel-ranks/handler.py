@@ -2,7 +2,6 @@ import os
 
 import torch
 import torch.distributed as dist
-
 from ts.handler_utils.utils import send_intermediate_predict_response
 
 NAMES = (
