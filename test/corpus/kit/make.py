@@ -7,6 +7,8 @@ import os
 import runpy
 import sys
 
+sys.dont_write_bytecode = True
+
 for script, folder in zip(sys.argv[1::2], sys.argv[2::2]):
     os.chdir(folder)
     try:
