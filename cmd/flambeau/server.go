@@ -25,6 +25,7 @@ type server struct {
 	listeners []listener
 	progress  progress
 	stopped   chan error // what the listeners ended with, one each
+	ended     int        // how many of them were received
 }
 
 // progress is told how the start goes.
@@ -64,6 +65,7 @@ func runServer(ctx context.Context, cfg *config.Config, logs *logfiles.Logs, sho
 	case <-ctx.Done():
 		return nil
 	case err := <-s.stopped:
+		s.ended++
 		return err
 	}
 }
@@ -115,8 +117,8 @@ func (s *server) apiOptions(logs *logfiles.Logs) httpapi.Options {
 	cfg := s.cfg
 	return httpapi.Options{
 		Predictor: s.core.dispatcher, Models: s.core.models, Metrics: s.measures.metrics, Keys: s.keys, Logger: logs.Server(),
-		AccessLog: func(e httpapi.AccessEntry) { logs.Access(e.At.Add(e.Took), e.Line()) },
-		ModelAPI:  cfg.ModelAPI, OpenInference: cfg.OpenInference, MaxRequestSize: cfg.MaxRequestBytes,
+		AccessLog: func(e httpapi.AccessEntry) { logs.Access(e.At.Add(e.Took), e.Line()+" "+e.RequestID) },
+		ModelAPI:  cfg.ModelAPI, OpenInference: cfg.OpenInference, MaxRequestSize: cfg.MaxRequestBytes, MaxInflightBytes: cfg.InflightBytes,
 		CORS: httpapi.CORS{Origin: cfg.CORS.Origin, Methods: cfg.CORS.Methods, Headers: cfg.CORS.Headers},
 	}
 }
@@ -129,17 +131,17 @@ func (s *server) shutdown(ctx context.Context) error {
 	if s.core != nil && s.core.installer != nil {
 		s.core.installer.Close() // a registration that installs something may take much longer than there is time
 	}
+	answer, cancelAnswer := context.WithTimeout(limit, s.answerTime())
+	defer cancelAnswer()
 	if s.core != nil && s.core.dispatcher != nil {
 		s.core.models.Seal()
-		answer, cancel := context.WithTimeout(limit, s.answerTime())
 		if err := s.core.dispatcher.Drain(answer); err != nil {
 			errs = append(errs, fmt.Errorf("requests were cut off: %w", err))
 		}
-		cancel()
 	}
-	errs = append(errs, closeListeners(limit, s.listeners))
+	errs = append(errs, closeListeners(answer, s.listeners))
 	if s.stopped != nil {
-		for range s.listeners {
+		for range len(s.listeners) - s.ended {
 			select {
 			case err := <-s.stopped:
 				errs = append(errs, err)

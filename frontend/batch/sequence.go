@@ -18,6 +18,7 @@ import (
 type SequencePolicy struct {
 	MaxSequences int           // sequences that may be open; required
 	MaxItems     int           // requests of one sequence that may wait; required
+	MaxBytes     int64         // payload bytes that may wait, of all sequences; 0 for no limit
 	MaxBatch     int           // largest batch; below 1 counts as 1. A batch has one request of a sequence at most
 	MaxDelay     time.Duration // how long a request may wait for others to fill its batch
 	Idle         time.Duration // a sequence without a request for so long is over; required
@@ -37,6 +38,7 @@ type Sequences struct {
 	open    map[string]*sequence
 	busy    map[int]bool // workers that have a goroutine
 	waiting int
+	bytes   int64         // payload of what waits
 	arrival chan struct{} // closed and replaced at each arrival
 	closed  error
 
@@ -132,9 +134,14 @@ func (s *Sequences) enter(p *pending) error {
 	if q.jobs.Len() >= s.policy.MaxItems {
 		return fault.Newf(fault.Overloaded, "%d of %d requests of the sequence wait (maxSequenceJobQueueSize)", q.jobs.Len(), s.policy.MaxItems)
 	}
+	size := p.item.Size()
+	if s.policy.MaxBytes > 0 && s.waiting > 0 && s.bytes+size > s.policy.MaxBytes {
+		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d bytes wait", s.bytes, s.policy.MaxBytes)
+	}
 	p.place = q.jobs.PushBack(p)
 	q.used = p.arrived
 	s.waiting++
+	s.bytes += size
 	close(s.arrival)
 	s.arrival = make(chan struct{})
 	return nil
@@ -170,6 +177,7 @@ func (s *Sequences) remove(q *sequence, p *pending) {
 	q.jobs.Remove(p.place)
 	p.place = nil
 	s.waiting--
+	s.bytes -= p.item.Size()
 }
 
 func (s *Sequences) signal() {
@@ -384,6 +392,8 @@ func (s *Sequences) done(batch []*pending) {
 			q.running--
 			q.used = now
 		}
+	}
+	for _, p := range batch {
 		for id := range strings.SplitSeq(p.noted, ";") {
 			if q := s.open[id]; q != nil && q.jobs.Len() == 0 && q.running == 0 {
 				delete(s.open, id)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,7 @@ type Dispatcher struct {
 
 	mu       sync.Mutex // guards what follows
 	lines    map[*rollout.Version]*line
+	retiring map[*line]bool // queues of removed versions that still answer
 	draining bool
 }
 
@@ -83,7 +85,7 @@ func New(opts Options) (*Dispatcher, error) {
 	opts.Sequence.ID = cmp.Or(opts.Sequence.ID, "ts_request_sequence_id")
 	opts.Sequence.Start = cmp.Or(opts.Sequence.Start, "ts_request_sequence_start")
 	opts.Sequence.End = cmp.Or(opts.Sequence.End, "ts_request_sequence_end")
-	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}}
+	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}, retiring: map[*line]bool{}}
 	d.life, d.end = context.WithCancelCause(context.Background())
 	return d, nil
 }
@@ -189,7 +191,7 @@ func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
 func (d *Dispatcher) newQueue(v *rollout.Version) (queue, error) {
 	if s, ok := v.Sequences(); ok {
 		return batch.NewSequences(v.Pool(), batch.SequencePolicy{ //nolint:wrapcheck // the caller says what it is about
-			MaxSequences: s.MaxSequences, MaxItems: s.MaxItems, Idle: s.Idle, Total: s.Total, EndHeader: d.opts.Sequence.End,
+			MaxSequences: s.MaxSequences, MaxItems: s.MaxItems, Idle: s.Idle, Total: s.Total, MaxBytes: d.opts.QueueBytes, EndHeader: d.opts.Sequence.End,
 			MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Continuous: v.Continuous(),
 		})
 	}
@@ -253,10 +255,18 @@ func (d *Dispatcher) Retire(ctx context.Context, v *rollout.Version) {
 	d.mu.Lock()
 	l := d.lines[v]
 	delete(d.lines, v)
+	if l != nil {
+		d.retiring[l] = true
+	}
 	d.mu.Unlock()
 	if l == nil {
 		return
 	}
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.retiring, l)
+	}()
 	l.queue.Close(gone(v))
 	select {
 	case <-l.done:
@@ -270,10 +280,7 @@ func (d *Dispatcher) Retire(ctx context.Context, v *rollout.Version) {
 func (d *Dispatcher) Drain(ctx context.Context) error {
 	d.mu.Lock()
 	d.draining = true
-	lines := make([]*line, 0, len(d.lines))
-	for _, l := range d.lines {
-		lines = append(lines, l)
-	}
+	lines := d.all()
 	d.mu.Unlock()
 	for _, l := range lines {
 		l.queue.Close(errDraining())
@@ -288,14 +295,16 @@ func (d *Dispatcher) Drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// all gives the queues, those of removed versions included; d.mu is held.
+func (d *Dispatcher) all() []*line {
+	return slices.AppendSeq(slices.Collect(maps.Values(d.lines)), maps.Keys(d.retiring))
+}
+
 // Close ends all the queues: what still waits or runs is answered with an error.
 func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	d.draining = true
-	lines := make([]*line, 0, len(d.lines))
-	for _, l := range d.lines {
-		lines = append(lines, l)
-	}
+	lines := d.all()
 	d.mu.Unlock()
 	d.end(errDraining())
 	for _, l := range lines {

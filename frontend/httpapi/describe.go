@@ -114,7 +114,7 @@ func (a *API) describeCustom(q *request, ref infer.ModelRef, d rollout.Descripti
 	view.Custom = json.RawMessage("{}")
 	var object map[string]json.RawMessage
 	if json.Unmarshal(res.Body, &object) == nil && object != nil {
-		view.Custom = res.Body // as it is: the order of its members is the handler's
+		view.Custom = withoutNulls(res.Body)
 	}
 	ans, err := marshal([]modelView{view})
 	if err != nil {
@@ -123,6 +123,43 @@ func (a *API) describeCustom(q *request, ref infer.ModelRef, d rollout.Descripti
 	made, err := handlerAnswer(res)
 	ans.status, ans.fields = made.status, made.fields
 	return ans, err
+}
+
+// withoutNulls drops the members of objects that are null, at every depth, as TorchServe does. The rest stays as the handler wrote it: the order of
+// members, and numbers digit by digit.
+func withoutNulls(text json.RawMessage) json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(text))
+	start, err := d.Token()
+	bracket, ok := start.(json.Delim)
+	if err != nil || !ok {
+		return text
+	}
+	out := []byte{byte(bracket)}
+	for d.More() {
+		var member []byte
+		if bracket == '{' {
+			name, err := d.Token()
+			if err != nil {
+				return text
+			}
+			if member, err = json.Marshal(name); err != nil {
+				return text
+			}
+			member = append(member, ':')
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return text
+		}
+		if bracket == '{' && string(value) == "null" {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(out, member...), withoutNulls(value)...)
+	}
+	return append(out, byte(bracket+2)) // the closing one: in ASCII it follows two places after
 }
 
 // view makes a description as TorchServe's clients know it.

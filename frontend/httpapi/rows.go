@@ -41,7 +41,11 @@ func (q *request) parts(withQuery bool) ([]infer.Part, error) {
 func (q *request) handlerHeader(more int) []infer.Field {
 	fields := make([]infer.Field, 0, len(q.head.Fields)+more+1)
 	if q.head.Length != wire.Chunked {
-		return append(fields, q.head.Fields...)
+		fields = append(fields, q.head.Fields...)
+		if !slices.ContainsFunc(fields, func(f infer.Field) bool { return strings.EqualFold(f.Name, "Content-Length") }) {
+			fields = append(fields, infer.Field{Name: "content-length", Value: "0"}) // TorchServe's HTTP layer adds it
+		}
+		return fields
 	}
 	for _, f := range q.head.Fields {
 		if !strings.EqualFold(f.Name, "Transfer-Encoding") {

@@ -38,13 +38,13 @@ func (s *stream) emit(r infer.Result) {
 		return
 	}
 	s.begun = true
-	s.bytes += int64(len(r.Body))
 	switch {
 	case r.Err != nil:
 		s.broken = r.Err
-	case s.bytes > unreadLimit:
+	case s.bytes > 0 && s.bytes+int64(len(r.Body)) > unreadLimit: // one piece may be larger than the limit
 		s.broken = errSlowReader
 	}
+	s.bytes += int64(len(r.Body))
 	if s.broken != nil {
 		s.queue = nil
 		return

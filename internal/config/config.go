@@ -58,6 +58,7 @@ type Config struct {
 	// Requests.
 	QueueSize        int
 	QueueBytes       int64
+	InflightBytes    int64
 	MaxRequestBytes  int64
 	MaxResponseBytes int64
 	SequenceHeaders  SequenceHeaders

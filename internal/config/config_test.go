@@ -60,7 +60,7 @@ func TestDefaults(t *testing.T) {
 		AllowedURLs: []string{`file://.*|http(s)?://.*`}, TokenAuth: true, TokenTTL: time.Hour, GPULimit: -1,
 		ResponseTimeout: 2 * time.Minute, StartupTimeout: 2 * time.Minute, DrainTimeout: 2 * time.Minute, WorkerStartTimeout: 2 * time.Minute,
 		WorkerStopTimeout: 10 * time.Second, ShutdownTimeout: 25 * time.Second, InitialWorkerPort: 9000, InitialDistributionPort: 29500, DependencyTimeout: 30 * time.Minute,
-		DecodeInput: true, LimitMaxImagePixels: true, QueueSize: 100, QueueBytes: 1 << 30, MaxRequestBytes: 6553500, MaxResponseBytes: 6553500,
+		DecodeInput: true, LimitMaxImagePixels: true, QueueSize: 100, QueueBytes: 1 << 30, InflightBytes: 2 << 30, MaxRequestBytes: 6553500, MaxResponseBytes: 6553500,
 		SequenceHeaders:  SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
 		MaxUnpackedBytes: 512 << 30, MaxDownloadBytes: 256 << 30, MetricsMode: "log", SystemMetrics: true, MetricsInterval: time.Minute,
 		Env: Environment{
@@ -285,6 +285,7 @@ ipex_enable=true
 ipex_gpu_enable=true
 job_queue_size=12
 job_queue_max_bytes=13
+inflight_max_bytes=113
 max_request_size=14
 max_response_size=15
 ts_open_inference_protocol=true
@@ -324,7 +325,7 @@ grpc_inference_max_connection_age_ms=17
 		ModelAPI: true, TokenTTL: 30 * s, DefaultWorkers: 3, GPULimit: 2,
 		ResponseTimeout: 4 * s, StartupTimeout: 5 * s, WorkerStartTimeout: 6 * s, WorkerStopTimeout: 7 * s, DrainTimeout: 8 * s, ShutdownTimeout: 9 * s,
 		InitialWorkerPort: 9100, InitialDistributionPort: 29500, Python: "/usr/bin/python3.9", DefaultHandler: "h.py", Envelope: "kserve",
-		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, MaxRequestBytes: 14, MaxResponseBytes: 15,
+		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, InflightBytes: 113, MaxRequestBytes: 14, MaxResponseBytes: 15,
 		SequenceHeaders: SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
 		OpenInference:   true, MetricsMode: "prometheus", MetricsConfig: "/m.yaml", MetricsAutoDetect: true, SystemMetricsCmd: "x.py --gpu 0",
 		MetricsInterval: 16 * s, Env: Environment{

@@ -233,6 +233,8 @@ func requestOptions() []Option {
 			func(c *Config) *int { return &c.QueueSize }),
 		size("job_queue_max_bytes", 1<<30, atLeast(0), "Most payload bytes that wait for one model version; 0 for no limit.",
 			func(c *Config) *int64 { return &c.QueueBytes }),
+		size("inflight_max_bytes", 2<<30, atLeast(0), "Most bytes of request bodies in the server at the same time, of all models; what comes beyond is refused with "+
+			"503 before it is read. 0 for no limit.", func(c *Config) *int64 { return &c.InflightBytes }),
 		size("max_request_size", 6553500, atLeast(1), "Largest body of a request; a larger one is answered with 413.",
 			func(c *Config) *int64 { return &c.MaxRequestBytes }),
 		size("max_response_size", 6553500, atLeast(1), "Largest answer of a handler; a larger one fails its request, and not its worker.",
@@ -240,11 +242,11 @@ func requestOptions() []Option {
 		boolean("ts_open_inference_protocol", false, "Whether the general routes of the Open Inference Protocol are there. The environment variable is read "+
 			"always, and has to be `oip`.", func(c *Config) *bool { return &c.OpenInference }),
 		text("ts_header_key_sequence_id", "ts_request_sequence_id", "Header with a sequence's identifier.",
-			func(c *Config) *string { return &c.SequenceHeaders.ID }).effect(Pending),
+			func(c *Config) *string { return &c.SequenceHeaders.ID }),
 		text("ts_header_key_sequence_start", "ts_request_sequence_start", "Header that begins a sequence.",
-			func(c *Config) *string { return &c.SequenceHeaders.Start }).effect(Pending),
+			func(c *Config) *string { return &c.SequenceHeaders.Start }),
 		text("ts_header_key_sequence_end", "ts_request_sequence_end", "Header that ends a sequence.",
-			func(c *Config) *string { return &c.SequenceHeaders.End }).effect(Pending),
+			func(c *Config) *string { return &c.SequenceHeaders.End }),
 	}
 }
 

@@ -75,6 +75,9 @@ type Manager struct {
 	// life ends when Close is called: it is what the workers' goroutines live by.
 	life context.Context //nolint:containedctx // a life-long "done", not a call's context
 	end  context.CancelCauseFunc
+	// sealed ends when Seal is called, hurried when Close has no more time for batches that run.
+	sealed, hurried context.Context //nolint:containedctx // the same
+	seal, hurry     context.CancelCauseFunc
 
 	lastWorker   atomic.Int64
 	nextParallel atomic.Int64
@@ -106,6 +109,8 @@ func New(opts Options) (*Manager, error) {
 	}
 	m := &Manager{opts: opts, models: map[string]*model{}, startup: map[string]bool{}}
 	m.life, m.end = context.WithCancelCause(context.Background())
+	m.sealed, m.seal = context.WithCancelCause(context.Background())
+	m.hurried, m.hurry = context.WithCancelCause(context.Background())
 	m.lastWorker.Store(int64(opts.FirstWorkerID) - 1)
 	m.nextParallel.Store(int64(opts.FirstParallelID))
 	return m, nil
@@ -241,10 +246,24 @@ func (m *Manager) StartupModels() []string {
 }
 
 // Seal refuses registrations from now on, and makes Healthy say no: the server is about to end.
+// Registrations and changes of scale that wait for their workers end.
 func (m *Manager) Seal() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.closed = true
+	m.mu.Unlock()
+	m.seal(errSealed())
+}
+
+func errSealed() error { return fault.New(fault.Draining, "the server is shutting down", nil) }
+
+// within gives ctx, ended also when life ends. The function must be called when it is not needed any more.
+func within(ctx, life context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // Healthy is TorchServe's rule for /ping: the default version of each model has its minimum of workers that are, or may get, ready.
@@ -279,6 +298,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	m.models = map[string]*model{}
 	m.mu.Unlock()
+	m.seal(errSealed())
+	stop := context.AfterFunc(ctx, func() { m.hurry(errRetired) }) // also for the versions that are being removed
+	defer stop()
 	failed := make(chan error, len(all))
 	for _, v := range all {
 		go func() {
@@ -294,5 +316,6 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	m.retiring.Wait()
 	m.end(errRetired)
+	m.hurry(errRetired)
 	return errors.Join(errs...)
 }

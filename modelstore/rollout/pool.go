@@ -274,14 +274,19 @@ func (m *member) isOverdue() bool {
 type slot struct {
 	pool   *pool
 	member *member
-	worker int // that it was asked from; anyWorker for any
+	worker int  // that it was asked from; anyWorker for any
+	begun  bool // it has run a batch
 }
 
-// Execute implements backend.Slot. A batch whose instance died before the batch was sent goes to another instance.
+// Execute implements backend.Slot. A batch whose instance died before the batch was sent goes to another instance, unless it continues one that the
+// dead instance had.
 func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
-	if err := s.leaveDead(ctx); err != nil {
-		return nil, err
+	if !s.begun {
+		if err := s.leaveDead(ctx); err != nil {
+			return nil, err
+		}
 	}
+	s.begun = true
 	m := s.member
 	s.pool.mu.Lock()
 	limit := s.pool.timeout

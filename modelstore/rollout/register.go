@@ -12,6 +12,8 @@ import (
 // Register opens an archive and makes a version of it. A synchronous one returns when all the workers are ready; if one does not get ready, the
 // version is removed again and the error is fault.LoadFailed in TorchServe's words, with the reason as its cause.
 func (m *Manager) Register(ctx context.Context, s Spec) (Registered, error) {
+	ctx, done := within(ctx, m.sealed)
+	defer done()
 	a, err := m.opts.Archives.Open(ctx, s.URL)
 	if err != nil {
 		return Registered{}, err
@@ -29,24 +31,27 @@ func (m *Manager) Register(ctx context.Context, s Spec) (Registered, error) {
 		}
 		return Registered{}, discard(a, err)
 	}
-	done := Registered{Ref: v.ref, Workers: minWorkers}
+	made := Registered{Ref: v.ref, Workers: minWorkers}
 	v.log.Info("model registered", "url", s.URL, "workers", minWorkers, "batch_size", v.settings.batchSize)
 	workers, _, err := v.resize(minWorkers, maxWorkers) //nolint:contextcheck // a worker outlives the call that adds it
 	if err != nil {
-		return done, err // it was unregistered in this very moment
+		return made, err // it was unregistered in this very moment
 	}
 	if !s.Synchronous || minWorkers == 0 {
-		return done, nil
+		return made, nil
 	}
 	if err := awaitReady(ctx, workers); err != nil {
 		m.retract(context.WithoutCancel(ctx), v)
-		return done, startFailure(v.ref.Name, v.ref.Version, err)
+		return made, startFailure(v.ref.Name, v.ref.Version, err)
 	}
-	return done, nil
+	return made, nil
 }
 
 // startFailure is TorchServe's answer to workers that do not come up.
 func startFailure(name, version string, cause error) error {
+	if fault.Is(cause, fault.Draining) {
+		return cause
+	}
 	f := fault.New(fault.LoadFailed, fmt.Sprintf("Failed to start workers for model %s version: %s", name, version), cause)
 	f.Hint = reasonOf(cause)
 	return f
@@ -147,9 +152,11 @@ func (m *Manager) dispose(ctx context.Context, v *Version) {
 	defer m.retiring.Done()
 	close(v.retired)
 	if m.opts.Retire != nil {
-		draining, cancel := context.WithTimeout(ctx, m.opts.Drain)
+		draining, done := within(ctx, m.hurried)
+		draining, cancel := context.WithTimeout(draining, m.opts.Drain)
 		m.opts.Retire(draining, v)
 		cancel()
+		done()
 	}
 	if err := v.stop(ctx); err != nil {
 		v.log.Error("workers were not ended", "reason", err.Error())
@@ -199,6 +206,8 @@ func (m *Manager) Scale(ctx context.Context, ref infer.ModelRef, minWorkers, max
 	if !synchronous {
 		return nil
 	}
+	ctx, done := within(ctx, m.sealed)
+	defer done()
 	if err := removed(ctx); err != nil {
 		return err
 	}

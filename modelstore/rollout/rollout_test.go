@@ -561,3 +561,83 @@ func TestSealedManagerTakesNothingNewAndServesOn(t *testing.T) {
 		h.end(t)
 	})
 }
+
+func TestSealEndsRegistrationsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := fakes{load: func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}}.launcher()
+		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
+		begun := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, err := h.Register(t.Context(), Spec{URL: "a.mar", Synchronous: true}); !fault.Is(err, fault.Draining) {
+				t.Errorf("%v", err)
+			}
+		})
+		synctest.Wait()
+		h.Seal()
+		all.Wait()
+		h.end(t)
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// TestCloseDoesNotWaitForARemovalThatHangs unregisters a model whose batch never ends, and closes meanwhile.
+func TestCloseDoesNotWaitForARemovalThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := fakes{predict: func(_ context.Context, i *backendtest.Instance, _ []infer.Item) ([]infer.Result, error) {
+			<-i.Done()
+			return nil, fault.New(fault.BackendDied, "Worker died.", nil)
+		}}.launcher()
+		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, func(o *Options) { o.Drain = time.Hour })
+		register(t, h, Spec{URL: "a.mar", Synchronous: true})
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = predict(t, h, "a", "x") })
+		synctest.Wait()
+		all.Go(func() {
+			if err := h.Unregister(t.Context(), infer.ModelRef{Name: "a"}); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := h.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("took %v", took)
+		}
+		all.Wait()
+	})
+}
+
+func TestScalingReplacesWorkersThatGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mended atomic.Bool
+		l := fakes{load: func(context.Context) error {
+			if mended.Load() {
+				return nil
+			}
+			return errors.New("no")
+		}}.launcher()
+		a := named("a", "1.0")
+		a.Settings.MaxRetryTimeout = new(time.Second)
+		h := newHouse(t, l, archives{"a.mar": a}, nil)
+		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(1)})
+		time.Sleep(time.Minute)
+		mended.Store(true)
+		if err := h.Scale(t.Context(), infer.ModelRef{Name: "a"}, 1, 1, true); err != nil {
+			t.Error(err)
+		}
+		if d := h.describe(t, "a"); d.State != "serving" {
+			t.Errorf("%+v", d)
+		}
+		h.end(t)
+	})
+}

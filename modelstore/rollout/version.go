@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,6 +133,13 @@ func (v *Version) resize(minWorkers, maxWorkers int) (wanted []*worker, removed 
 		return nil, nil, err
 	}
 	v.min, v.max = minWorkers, maxWorkers
+	v.workers = slices.DeleteFunc(v.workers, func(w *worker) bool { // who scales wants another try
+		gaveUp := !w.healthy()
+		if gaveUp {
+			w.end(v.pool)
+		}
+		return gaveUp
+	})
 	for len(v.workers) < minWorkers {
 		v.workers = append(v.workers, v.newWorker())
 	}

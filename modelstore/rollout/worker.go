@@ -175,6 +175,8 @@ func (w *worker) retire(ctx context.Context, v *Version, l *life, inst backend.I
 	case <-m.released:
 	case <-m.overdue:
 	case <-inst.Done():
+	case <-v.manager.hurried.Done():
+		v.log.Warn("a batch did not end before the server had to, and is cut off", "worker", w.id)
 	case <-drained.C:
 		v.log.Warn("a batch did not end in time and is cut off", "worker", w.id, "drain", v.drain)
 	}

@@ -168,6 +168,11 @@ func (i *instance) Predict(ctx context.Context, items []infer.Item) ([]infer.Res
 		return a.results, a.err
 	case <-i.done:
 		x.forget(id)
+		select {
+		case a := <-answer: // it answered, and ended then
+			return a.results, a.err
+		default:
+		}
 		return nil, callError(ctx, nil, i.ending)
 	case <-ctx.Done():
 		x.cancel(id)

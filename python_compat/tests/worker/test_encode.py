@@ -157,7 +157,7 @@ def test_a_status_that_is_no_int(code: Any) -> None:
         ({"X-A": "1", "x-a": "2"}, [("x-a", "2")]),
         ({"X-A": "1", "X-B": "2", "x-A": "3"}, [("X-B", "2"), ("x-A", "3")]),
         ({"content-type": "a/b", "Content-Type": "text/csv"}, [("Content-Type", "text/csv")]),
-        ({"Content-Type": "text/csv", "content-type": "a/b"}, [("content-type", "a/b")]),
+        ({"Content-Type": "text/csv", "content-type": "a/b"}, [("Content-Type", "text/csv")]),
         ({"content-type": ""}, [("content-type", "")]),
         ({"ts_stream_next": "false"}, []),
         ({"TS_Stream_Next": "true", "X": "1"}, [("X", "1")]),
@@ -200,7 +200,7 @@ def test_an_answer_over_the_limit_fails_that_request_only() -> None:
     small, large = results(["1234", "12345"], size=2, limit=4)
     assert isinstance(small, Answer)
     assert isinstance(large, Failure)
-    assert (large.reason, large.status) == ("invalid_output", 500)
+    assert (large.reason, large.status) == ("response_too_large", 500)
     assert "5 bytes" in large.message
     assert "max_response_size" in large.message
 

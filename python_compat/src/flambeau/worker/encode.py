@@ -7,7 +7,7 @@ import json
 import sys
 
 from flambeau.worker.failure import HIGHEST_STATUS, LOWEST_STATUS, Unsendable, UnsupportedOutput
-from flambeau.worker.frames import HANDLER_FAILED, INVALID_OUTPUT, Answer, Failure
+from flambeau.worker.frames import HANDLER_FAILED, INVALID_OUTPUT, RESPONSE_TOO_LARGE, Answer, Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,15 +29,17 @@ class Encoder:
         """`max_response_bytes` is the largest body of a single answer, 0 for no limit."""
         self._max = max_response_bytes
 
-    def results(self, returned: Any, context: Any, size: int, streamed: bool) -> List[Union[Answer, Failure]]:
+    def results(self, returned: Any, context: Any, size: int, streamed: bool, rows: int = 0) -> List[Union[Answer, Failure]]:
         """The results of a batch of `size` items for which the handler returned `returned`.
 
-        `streamed` says that intermediate pieces went out before. Raises UnsupportedOutput or Unsendable, which fail the
+        `rows` is the number of rows that the handler left in its batch. `streamed` says that intermediate pieces went out before. Raises UnsupportedOutput or Unsendable, which fail the
         whole batch: TorchServe has no way to answer one request of a batch otherwise.
         """
         if not isinstance(returned, list):
             why = "the handler returned a %s; it must return a list with one element per request" % type(returned).__name__
             return [Failure(INVALID_OUTPUT, 503, "Invalid model predict output", why)] * size
+        if len(returned) > size and len(returned) == rows:
+            returned = returned[:size]  # the handler added rows to its batch: TorchServe drops their results
         if len(returned) != size:
             why = "the handler returned %d results for a batch of %d requests; it must return one for each" % (
                 len(returned),
@@ -86,7 +88,7 @@ class Encoder:
                 len(body),
                 self._max,
             )
-            return Failure(INVALID_OUTPUT, 500, what)
+            return Failure(RESPONSE_TOO_LARGE, 500, what)
         return Answer(body, status or 0, headers)
 
 
@@ -141,6 +143,8 @@ def _headers(fields: Dict[Any, Any], streaming: bool) -> List[Tuple[bytes, bytes
         except UnicodeEncodeError as err:
             raise Unsendable("the value of response header %r cannot be encoded: %s" % (name, err)) from err
         key = raw_name.lower()
+        if raw_name == b"content-type" and key in encoded:
+            continue  # set_response_content_type loses to set_response_header("Content-Type"), whichever came first
         encoded.pop(key, None)
         encoded[key] = (raw_name, raw_value)
     if not streaming:

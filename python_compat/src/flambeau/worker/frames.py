@@ -21,6 +21,7 @@ CONCURRENT = "concurrent"  # the feature of a backend that runs several batches 
 HANDLER_FAILED = "handler_failed"
 OUT_OF_MEMORY = "out_of_memory"
 INVALID_OUTPUT = "invalid_output"
+RESPONSE_TOO_LARGE = "response_too_large"
 INTERNAL = "internal"
 
 _HEAD = struct.Struct("<BBHIQ")

@@ -116,7 +116,7 @@ class Model:
         try:
             data = _set_batch(self.context, items, pieces)
             returned = self._entry(data, self.context)
-            return self._encoder.results(returned, self.context, size, pieces.sent)
+            return self._encoder.results(returned, self.context, size, pieces.sent, len(data))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as err:
@@ -130,10 +130,11 @@ class Model:
         pieces = Pieces(send, self._encoder, size)
         try:
             context = self._copies.new()
-            returned = self._entry(_set_batch(context, items, pieces), context)
+            data = _set_batch(context, items, pieces)
+            returned = self._entry(data, context)
             if hasattr(returned, "__await__"):
                 returned = await returned
-            return self._encoder.results(returned, context, size, pieces.sent)
+            return self._encoder.results(returned, context, size, pieces.sent, len(data))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as err:
