@@ -9,6 +9,7 @@ case " ${GOFLAGS:-} " in
 *) export GOFLAGS="${GOFLAGS:+$GOFLAGS }-tags=nomsgpack" ;;
 esac
 
+steps_beats=yes # no: quiet steps stay quiet, because what they run is made of steps itself
 steps_total=0
 steps_done=0
 steps_table=""
@@ -45,6 +46,7 @@ step() {
 # Says every half minute that a quiet step still runs, for as long as the script lives.
 steps_beat() {
 	local nap
+	[[ $steps_beats == yes ]] || return 0
 	trap 'kill "$nap" 2>/dev/null; exit 0' TERM
 	while kill -0 $$ 2>/dev/null; do
 		sleep 30 &

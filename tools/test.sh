@@ -27,21 +27,21 @@ wheel() {
 }
 
 # gotestsum says how many ran, and which were skipped; nothing is tried twice.
-go_tests() { # report, packages…
-	local report=$1
-	shift
+go_tests() { # what is shown, report, packages…
+	local format=$1 report=$2
+	shift 2
 	mkdir -p .build
-	"$GO" tool -modfile=tools/check/go.mod gotestsum --format pkgname --junitfile ".build/$report.xml" -- -race -shuffle=on "$@"
+	"$GO" tool -modfile=tools/check/go.mod gotestsum --format "$format" --junitfile ".build/$report.xml" -- -race -shuffle=on "$@"
 }
 
 go_unit() {
 	local packages
 	mapfile -t packages < <("$GO" list ./... | grep -v '/test/')
-	go_tests go -timeout 10m "${packages[@]}"
+	go_tests pkgname go -timeout 10m "${packages[@]}"
 }
 
 go_e2e() {
-	FLAMBEAU_TEST_REQUIRED=1 FLAMBEAU_TEST_PYTHON="$PWD/.venv-test/bin/python" go_tests "$@" -timeout 20m -count=1 ./test/...
+	FLAMBEAU_TEST_REQUIRED=1 FLAMBEAU_TEST_PYTHON="$PWD/.venv-test/bin/python" go_tests testname "$@" -timeout 20m -count=1 ./test/...
 }
 
 # The same against a server with the race detector in it. The tutorial runs the commands of the wheel, and those only.

@@ -89,7 +89,7 @@ func TestWhyAModelDoesNotLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			requireTexts(t, "the model log", string(log), []string{"Traceback (most recent call last):", tc.traceback, "model " + name + " could not be loaded"})
+			requireTexts(t, "the model log", string(log), []string{tc.traceback, "model " + name + " could not be loaded"})
 		})
 	}
 }
