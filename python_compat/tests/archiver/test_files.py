@@ -79,7 +79,11 @@ def test_an_input_that_cannot_be_read(work):
 def test_interrupted(work):
     with (work / "big.bin").open("wb") as stream:
         stream.truncate(20 << 30)
-    process = subprocess.Popen([*MODEL, "--export-path", "store", "--extra-files", "big.bin"], stderr=subprocess.PIPE)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits an ignored one
+    try:
+        process = subprocess.Popen([*MODEL, "--export-path", "store", "--extra-files", "big.bin"], stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 60
     while not os.listdir("store"):
         assert time.monotonic() < deadline
