@@ -79,7 +79,7 @@ def test_an_input_that_cannot_be_read(work):
 def test_interrupted(work):
     with (work / "big.bin").open("wb") as stream:
         stream.truncate(20 << 30)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits an ignored one
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in background jobs
     try:
         process = subprocess.Popen([*MODEL, "--export-path", "store", "--extra-files", "big.bin"], stderr=subprocess.PIPE)
     finally:
