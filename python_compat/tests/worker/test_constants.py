@@ -32,7 +32,13 @@ def test_frames() -> None:
     text = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
     kinds = {name: int(number) for number, name in re.findall(r"^\| (\d) (\w+) \| to the", text, flags=re.MULTILINE)}
     assert (kinds["batch"], kinds["results"], kinds["piece"]) == (frames.BATCH, frames.RESULTS, frames.PIECE)
-    for reason in (frames.HANDLER_FAILED, frames.OUT_OF_MEMORY, frames.INVALID_OUTPUT, frames.RESPONSE_TOO_LARGE, frames.INTERNAL):
+    for reason in (
+        frames.HANDLER_FAILED,
+        frames.OUT_OF_MEMORY,
+        frames.INVALID_OUTPUT,
+        frames.RESPONSE_TOO_LARGE,
+        frames.INTERNAL,
+    ):
         assert "`%s`" % reason in text
     said = re.search(r"kind: (\d) load, (\d) batch, (\d) unload, (\d) stop", text)
     assert said is not None
