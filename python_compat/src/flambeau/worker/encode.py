@@ -32,7 +32,8 @@ class Encoder:
     def results(self, returned: Any, context: Any, size: int, streamed: bool, rows: int = 0) -> List[Union[Answer, Failure]]:
         """The results of a batch of `size` items for which the handler returned `returned`.
 
-        `rows` is the number of rows that the handler left in its batch. `streamed` says that intermediate pieces went out before. Raises UnsupportedOutput or Unsendable, which fail the
+        `rows` is the number of rows that the handler left in its batch.
+        `streamed` says that intermediate pieces went out before. Raises UnsupportedOutput or Unsendable, which fail the
         whole batch: TorchServe has no way to answer one request of a batch otherwise.
         """
         if not isinstance(returned, list):
