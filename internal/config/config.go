@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/javaregex"
@@ -67,6 +68,22 @@ type Config struct {
 	// Archives.
 	MaxUnpackedBytes int64
 	MaxDownloadBytes int64
+
+	// The model store.
+	Watch                bool
+	StorePoll            time.Duration
+	StoreSettle          time.Duration
+	StoreFolderSettle    time.Duration
+	StoreRemoval         string // auto, keep or unregister
+	StoreRemovalDelay    time.Duration
+	DefaultVersionPolicy string // auto, latest or first
+	Swap                 string // dual or in_place
+	SwapMemoryGuard      bool
+	WarmUp               string // auto, samples or off
+	ModelCheck           string // off, warn or strict
+	StateDir             string // "": in Env.LogDir
+	RollbackKeep         int
+	PrivateNetworks      []netip.Prefix
 
 	// Metrics.
 	MetricsMode       string // log, prometheus or legacy

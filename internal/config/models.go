@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,4 +167,25 @@ func (v version) word(key string) (string, error) {
 	default:
 		return string(raw), nil
 	}
+}
+
+// parseNetworks reads a list of networks in CIDR form, or of single addresses.
+func parseNetworks(s string) ([]netip.Prefix, error) {
+	var networks []netip.Prefix
+	for text := range strings.SplitSeq(s, ",") {
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			address, single := netip.ParseAddr(text)
+			if single != nil {
+				return nil, fmt.Errorf("%q is no network such as 10.1.0.0/16", text)
+			}
+			network = netip.PrefixFrom(address, address.BitLen())
+		}
+		networks = append(networks, network.Masked())
+	}
+	return networks, nil
 }

@@ -90,6 +90,18 @@ func oneOf(key, def, doc string, words []string, field func(*Config) *string) Op
 	}}
 }
 
+// choice is oneOf for keys of our own: another word is an error.
+func choice(key, def, doc string, words []string, field func(*Config) *string) Option {
+	return Option{Key: key, Type: strings.Join(words, ", "), Default: def, Doc: doc, Env: envName(key), set: func(c *Config, s string) error {
+		word := strings.ToLower(strings.TrimSpace(s))
+		if !slices.Contains(words, word) {
+			return fmt.Errorf("%q is none of %s", s, strings.Join(words, ", "))
+		}
+		*field(c) = word
+		return nil
+	}}
+}
+
 func path(key, doc string, field func(*Config) *string) Option {
 	o := text(key, "", doc, field)
 	o.Type = "path"
@@ -194,6 +206,11 @@ func seconds(key string, def int, b bounds, doc string, field func(*Config) *tim
 
 func milliseconds(key, doc string, field func(*Config) *time.Duration) Option {
 	return span(key, "milliseconds", time.Millisecond, "", atLeast(1), doc, field)
+}
+
+// millisecondsOr is milliseconds with a default, and 0 allowed.
+func millisecondsOr(key string, def int64, doc string, field func(*Config) *time.Duration) Option {
+	return span(key, "milliseconds", time.Millisecond, strconv.FormatInt(def, 10), atLeast(0), doc, field)
 }
 
 func address(key, def, doc string, ports defaultPorts, field func(*Config) *Address) Option {

@@ -21,6 +21,7 @@ func Options() []Option {
 		{"Addresses", addressOptions()},
 		{"TLS and CORS", tlsOptions()},
 		{"Models", modelOptions()},
+		{"Watching the model store", storeOptions()},
 		{"Access", accessOptions()},
 		{"Workers", workerOptions()},
 		{"Python", pythonOptions()},
@@ -140,6 +141,50 @@ func modelOptions() []Option {
 			func(c *Config) *int64 { return &c.MaxDownloadBytes }),
 		path("workflow_store", "Folder with workflow archives; `model_store` when it is not set.",
 			func(c *Config) *string { return &c.WorkflowStore }).flag("--workflow-store").effect(Pending),
+	}
+}
+
+func storeOptions() []Option {
+	return []Option{
+		boolean("watch_model_store", true, "Whether changes of the model store are followed while the server runs: of the models in `load_models`, or of the "+
+			"whole store when that is `all`. `flambeau serve` without `load_models` takes the whole store.", func(c *Config) *bool { return &c.Watch }),
+		seconds("model_store_poll", 30, atLeast(1), "How often the whole store is read again, for network folders and lost notifications.",
+			func(c *Config) *time.Duration { return &c.StorePoll }),
+		millisecondsOr("model_store_settle", 200, "How long an archive file must not have changed before it is opened.",
+			func(c *Config) *time.Duration { return &c.StoreSettle }),
+		millisecondsOr("model_store_folder_settle", 2000, "The same for a folder, which nothing but silence tells to be complete.",
+			func(c *Config) *time.Duration { return &c.StoreFolderSettle }),
+		choice("model_store_removal", "auto", "What happens to a watched model whose archive is removed from the store: `unregister`, or `keep` serving what was "+
+			"unpacked. `auto`: `unregister` for `flambeau serve`, and `keep` for the `torchserve` command.", []string{"auto", "keep", "unregister"},
+			func(c *Config) *string { return &c.StoreRemoval }),
+		seconds("model_store_removal_delay", 10, atLeast(0), "How long an archive must be gone before its model is unregistered.",
+			func(c *Config) *time.Duration { return &c.StoreRemovalDelay }),
+		choice("default_version_policy", "auto", "Which version of a watched model is the default one, unless it was set by hand: `latest`, or the `first` that was "+
+			"loaded. `auto`: `latest` for folders with versions and for `flambeau serve`, `first` for files of the `torchserve` command.",
+			[]string{"auto", "latest", "first"}, func(c *Config) *string { return &c.DefaultVersionPolicy }),
+		choice("model_swap", "dual", "How a changed model replaces the old one: `dual` starts the new workers beside the old ones; `in_place` ends the old ones first, "+
+			"which needs the memory of one, and lets requests wait meanwhile. A model's own `swap` goes before it.", []string{"dual", "in_place"},
+			func(c *Config) *string { return &c.Swap }),
+		boolean("swap_memory_guard", true, "Whether a `dual` swap is refused when the memory that is left would not hold the new workers.",
+			func(c *Config) *bool { return &c.SwapMemoryGuard }),
+		choice("model_warmup", "auto", "What a new worker runs before it takes requests: the archive's `samples`, nothing (`off`), or, with `auto`, the samples or else the "+
+			"last request that the old one answered well.", []string{"auto", "samples", "off"}, func(c *Config) *string { return &c.WarmUp }),
+		choice("model_check", "warn", "What is done with the findings of `flambeau check`, which looks at each archive before it is started: `off`, `warn`, or `strict`, "+
+			"which refuses an archive with errors before a process is started.", []string{"off", "warn", "strict"},
+			func(c *Config) *string { return &c.ModelCheck }),
+		path("state_dir", "Folder for what is kept across restarts: events, history, earlier archives. Not set: `flambeau` in the log folder.",
+			func(c *Config) *string { return &c.StateDir }),
+		integer("rollback_keep", 1, atLeast(0), "How many earlier archives of each model version are kept for `flambeau rollback`.",
+			func(c *Config) *int { return &c.RollbackKeep }),
+		{
+			Key: "archive_private_networks", Type: "list of networks", Env: envName("archive_private_networks"),
+			Doc: "Networks in CIDR form, separated by commas, from which archives may be fetched although they are private, loopback or link-local. Those that an " +
+				"`allowed_urls` of your own matches may be fetched, too.",
+			set: func(c *Config, s string) (err error) {
+				c.PrivateNetworks, err = parseNetworks(s)
+				return err
+			},
+		},
 	}
 }
 

@@ -49,6 +49,11 @@ type Archive struct {
 	Problem     string // why it may be of no use although TorchServe takes it: a .mar that is no zip file; "" otherwise
 	Manifest    Manifest
 	Settings    Settings
+	// Digest is "sha256:" and the hex digest of the archive file; of a folder, "tree:" and a digest of its files' names, sizes and times. "" when not known.
+	Digest string
+	// Source is where the model lies in the store, relative to it and with slashes; "" for one from elsewhere.
+	Source string
+	Bytes  int64 // of the archive file; of a folder, the sum of its files
 
 	store *Store
 	root  string // the folder below Temp/models that Close removes
@@ -98,6 +103,9 @@ type Settings struct {
 	ClientTimeout   *time.Duration // absent: no limit
 	JobQueueSize    *int           // absent: the server's
 
+	Swap   string         // dual, in_place, or "" for the server's
+	WarmUp []WarmUpSample // nil when absent: then the files of the folder warmup/ are the samples
+
 	UseJobTicket            bool
 	SequenceBatching        bool
 	ContinuousBatching      bool
@@ -107,6 +115,14 @@ type Settings struct {
 	SequenceTimeout         time.Duration
 	MaxSequenceJobQueueSize int // 1 when absent
 	MaxNumSequence          int // 1 when absent
+}
+
+// WarmUpSample is a request that a new worker must answer before it gets any other.
+type WarmUpSample struct {
+	File        string // path in the archive
+	ContentType string // "": by the file's extension
+	Name        string // of the part; "": body
+	Count       int    // how often; at least 1
 }
 
 // TorchRun is the torchrun part of a model's configuration file, with TorchServe's defaults.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
 )
 
 // Spec is what a registration asks for. A nil pointer means that the caller did not say.
@@ -23,6 +24,12 @@ type Spec struct {
 	Exact           bool // what is given here goes before every other source (TorchServe's snapshots)
 	AtStartup       bool // listed in load_models or --models
 	Synchronous     bool // Register returns when all the workers are ready, and takes the model back if they do not get ready
+	// Archive was opened already; URL is then only what is shown. Whoever takes the Spec owns it, and closes it also on failure. Nil: URL is opened.
+	Archive *archive.Archive
+	// Version replaces the one that the archive says: for layouts whose folders are named by versions. "": the archive's.
+	Version string
+	// Steps are what was done for the load already.
+	Steps []Step
 }
 
 // Registered is what came of a registration.
@@ -65,9 +72,20 @@ type Description struct {
 	QueueSize                           int // most requests that may wait
 	Default                             bool
 	LoadedAtStartup                     bool
-	State                               string // deploying, serving, degraded, failed, idle (no workers), draining
+	State                               string // deploying, serving, updating, degraded, failed, idle (no workers), draining
 	Reason                              string // why it is not serving: the last failure's line, "" when it is
 	Workers                             []Worker
+
+	Generation  int       // which load of the version serves, counted from 1
+	Digest      string    // of its archive, "" when not known
+	Source      string    // where its archive is in the store, "" for none
+	Since       time.Time // when this generation began to serve; zero before it does
+	Steps       []Step    // of its load
+	Swap        string    // dual or in_place
+	Updating    *Update   // nil when nothing is being started
+	LastFailure *Failure  // nil when the last update went well
+	Labels      []string  // labels that name this version, sorted
+	Weight      float64   // percent of the model's unversioned requests that it gets
 }
 
 // Worker is one worker slot of a version as it is now.
