@@ -27,7 +27,7 @@ func (s *server) loadStartupModels(ctx context.Context, log *slog.Logger) {
 			log.Warn("failed to load model", "url", start.spec.URL, "reason", err.Error())
 		}
 		if err == nil && start.standard {
-			err = s.core.models.SetDefault(done.Ref)
+			err = s.core.models.SetDefault(ctx, done.Ref)
 		}
 		s.progress.Registered(done.Ref.Name, start.spec.URL, err)
 	}

@@ -46,6 +46,10 @@ func (w *workers) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) 
 
 func (w *workers) Workers() []int { return []int{0} }
 
+func (w *workers) Pin(int) {}
+
+func (w *workers) Unpin(int) {}
+
 func (w *workers) Acquire(ctx context.Context) (backend.Slot, error) {
 	select {
 	case <-w.slots:

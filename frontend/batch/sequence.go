@@ -30,11 +30,11 @@ type SequencePolicy struct {
 // Sequences is the queue of a model version whose workers keep state from one request to the next (TorchServe's sequenceBatching). All the requests of
 // a sequence go to one worker, in their order. Its methods are safe for concurrent use.
 type Sequences struct {
-	pool   backend.Pool
-	policy SequencePolicy
-	wake   chan struct{} // one token: Run is to look around
+	pool backend.Pool
+	wake chan struct{} // one token: Run is to look around
 
 	mu      sync.Mutex // guards what follows
+	policy  SequencePolicy
 	open    map[string]*sequence
 	busy    map[int]bool // workers that have a goroutine
 	waiting int
@@ -49,6 +49,7 @@ type Sequences struct {
 type sequence struct {
 	id      string
 	worker  int
+	bound   bool // it has a worker
 	begun   time.Time
 	used    time.Time // the last arrival or answer
 	jobs    list.List // of *pending
@@ -57,14 +58,25 @@ type sequence struct {
 
 // NewSequences makes a queue for the workers of pool. Nothing leaves it until Run is called.
 func NewSequences(pool backend.Pool, policy SequencePolicy) (*Sequences, error) {
+	s := &Sequences{pool: pool, wake: make(chan struct{}, 1), open: map[string]*sequence{}, busy: map[int]bool{}, arrival: make(chan struct{})}
+	if err := s.SetPolicy(policy); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// SetPolicy changes the policy for what arrives from now on, and for the batches that are made from now on. Open sequences stay open.
+func (s *Sequences) SetPolicy(policy SequencePolicy) error {
 	if policy.MaxSequences < 1 || policy.MaxItems < 1 || policy.Idle <= 0 {
-		return nil, fmt.Errorf("sequences need room for at least one sequence (%d), one request (%d) and an idle time (%s)",
+		return fmt.Errorf("sequences need room for at least one sequence (%d), one request (%d) and an idle time (%s)",
 			policy.MaxSequences, policy.MaxItems, policy.Idle)
 	}
 	policy.MaxBatch = max(policy.MaxBatch, 1)
-	return &Sequences{
-		pool: pool, policy: policy, wake: make(chan struct{}, 1), open: map[string]*sequence{}, busy: map[int]bool{}, arrival: make(chan struct{}),
-	}, nil
+	s.mu.Lock()
+	s.policy = policy
+	s.mu.Unlock()
+	s.signal()
+	return nil
 }
 
 // Waiting is the number of requests that wait, and how many may.
@@ -77,7 +89,7 @@ func (s *Sequences) Waiting() (waiting, limit int) {
 // Submit waits for the answer to an item of a sequence, or to one that goes alone. It is refused at once with fault.Overloaded when its sequence has no
 // room, or when it would open one too many.
 func (s *Sequences) Submit(ctx context.Context, item infer.Item) (infer.Result, Times, error) {
-	p := &pending{item: item, arrived: time.Now(), answered: make(chan outcome, 1), watch: s.policy.EndHeader}
+	p := &pending{item: item, arrived: time.Now(), answered: make(chan outcome, 1), watch: s.rules().EndHeader}
 	if item.Alone {
 		return s.alone(ctx, p)
 	}
@@ -128,7 +140,8 @@ func (s *Sequences) enter(p *pending) error {
 		if len(workers) == 0 {
 			return fault.New(fault.NoWorker, "the model has no worker", nil)
 		}
-		q = &sequence{id: p.item.Sequence, worker: s.leastUsed(workers), begun: p.arrived}
+		q = &sequence{id: p.item.Sequence, begun: p.arrived}
+		s.bind(q, s.leastUsed(workers))
 		s.open[q.id] = q
 	}
 	if q.jobs.Len() >= s.policy.MaxItems {
@@ -145,6 +158,21 @@ func (s *Sequences) enter(p *pending) error {
 	close(s.arrival)
 	s.arrival = make(chan struct{})
 	return nil
+}
+
+// bind gives a sequence to a worker, which stays for it even when it is to end; s.mu is held.
+func (s *Sequences) bind(q *sequence, worker int) {
+	if q.bound {
+		s.pool.Unpin(q.worker)
+	}
+	q.worker, q.bound = worker, true
+	s.pool.Pin(worker)
+}
+
+// end forgets a sequence; s.mu is held.
+func (s *Sequences) end(q *sequence) {
+	s.pool.Unpin(q.worker)
+	delete(s.open, q.id)
 }
 
 // leastUsed gives the worker with the fewest open sequences; s.mu is held.
@@ -180,6 +208,13 @@ func (s *Sequences) remove(q *sequence, p *pending) {
 	s.bytes -= p.item.Size()
 }
 
+// rules gives the policy of this moment.
+func (s *Sequences) rules() SequencePolicy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.policy
+}
+
 func (s *Sequences) signal() {
 	select {
 	case s.wake <- struct{}{}:
@@ -190,8 +225,15 @@ func (s *Sequences) signal() {
 // Run gives each worker the requests of its sequences until ctx ends, or Close was called and nothing waits any more. It returns when the last request
 // was answered. It must be called once.
 func (s *Sequences) Run(ctx context.Context) {
-	defer s.running.Wait()
-	timer := time.NewTimer(s.policy.Idle)
+	defer func() {
+		s.running.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, q := range s.open {
+			s.end(q)
+		}
+	}()
+	timer := time.NewTimer(s.rules().Idle)
 	defer timer.Stop()
 	for {
 		next, over := s.look(ctx)
@@ -217,7 +259,7 @@ func (s *Sequences) look(ctx context.Context) (next time.Duration, over bool) {
 	defer s.mu.Unlock()
 	next = s.policy.Idle
 	now := time.Now()
-	for id, q := range s.open {
+	for _, q := range s.open {
 		if q.jobs.Len() > 0 {
 			if !s.busy[q.worker] {
 				s.busy[q.worker] = true
@@ -233,7 +275,7 @@ func (s *Sequences) look(ctx context.Context) (next time.Duration, over bool) {
 			left = min(left, q.begun.Add(s.policy.Total).Sub(now))
 		}
 		if left <= 0 {
-			delete(s.open, id)
+			s.end(q)
 			continue
 		}
 		next = min(next, left)
@@ -257,7 +299,7 @@ func (s *Sequences) work(ctx context.Context, worker int) {
 			}
 			continue
 		}
-		if s.policy.Continuous {
+		if s.rules().Continuous {
 			runSteps(ctx, slot, slices.Clone(batch), s.stay)
 		} else {
 			run(ctx, slot, batch)
@@ -279,7 +321,7 @@ func (s *Sequences) idle(worker int, err error) bool {
 			s.mu.Unlock()
 			return false
 		case err != nil && len(workers) > 0:
-			q.worker = s.leastUsed(workers)
+			s.bind(q, s.leastUsed(workers))
 		case err != nil:
 			orphans = append(orphans, s.takeAll(q)...)
 		}
@@ -309,10 +351,11 @@ func (s *Sequences) gather(ctx context.Context, worker int) []*pending {
 	for {
 		var arrival <-chan struct{}
 		batch, arrival = s.take(worker, batch)
-		if len(batch) == 0 || len(batch) >= s.policy.MaxBatch {
+		rules := s.rules()
+		if len(batch) == 0 || len(batch) >= rules.MaxBatch {
 			return s.wanted(batch)
 		}
-		left := time.Until(oldest(batch).Add(s.policy.MaxDelay))
+		left := time.Until(oldest(batch).Add(rules.MaxDelay))
 		if left <= 0 || !s.wait(ctx, arrival, left) {
 			return s.wanted(batch)
 		}
@@ -396,7 +439,7 @@ func (s *Sequences) done(batch []*pending) {
 	for _, p := range batch {
 		for id := range strings.SplitSeq(p.noted, ";") {
 			if q := s.open[id]; q != nil && q.jobs.Len() == 0 && q.running == 0 {
-				delete(s.open, id)
+				s.end(q)
 			}
 		}
 	}

@@ -26,11 +26,12 @@ type crew struct {
 
 	mu    sync.Mutex
 	slots map[int]chan struct{}
+	pins  map[int]int
 	ran   []string // "worker: id id" for each batch
 }
 
 func newCrew(n int, handle func(context.Context, int, []infer.Item) ([]infer.Result, error)) *crew {
-	c := &crew{handle: handle, slots: map[int]chan struct{}{}}
+	c := &crew{handle: handle, slots: map[int]chan struct{}{}, pins: map[int]int{}}
 	for w := range n {
 		c.slots[w] = make(chan struct{}, 1)
 		c.slots[w] <- struct{}{}
@@ -53,6 +54,18 @@ func (c *crew) Workers() []int {
 	}
 	slices.Sort(all)
 	return all
+}
+
+func (c *crew) Pin(worker int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pins[worker]++
+}
+
+func (c *crew) Unpin(worker int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pins[worker]--
 }
 
 func (c *crew) Free() int { return 0 }

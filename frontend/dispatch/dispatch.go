@@ -22,11 +22,14 @@ import (
 // Models finds model versions; rollout.Manager implements it.
 type Models interface {
 	Resolve(ref infer.ModelRef) (*rollout.Version, error)
+	// Route is Resolve for a request, which its header may lead to another version than the default one.
+	Route(ref infer.ModelRef, header func(name string) string) (*rollout.Version, error)
 }
 
 // Observation is what is known of a request once it was answered.
 type Observation struct {
 	Ref    infer.ModelRef // as the client named it: Version is "" when it named none
+	Taken  infer.ModelRef // with the version that it went to
 	ID     string
 	Times  batch.Times   // where its time went
 	Total  time.Duration // from its arrival to its answer
@@ -58,7 +61,8 @@ type Dispatcher struct {
 
 	mu       sync.Mutex // guards what follows
 	lines    map[*rollout.Version]*line
-	retiring map[*line]bool // queues of removed versions that still answer
+	windows  map[*rollout.Version]*window // of the versions that have been asked
+	retiring map[*line]bool               // queues of removed versions that still answer
 	draining bool
 }
 
@@ -85,7 +89,7 @@ func New(opts Options) (*Dispatcher, error) {
 	opts.Sequence.ID = cmp.Or(opts.Sequence.ID, "ts_request_sequence_id")
 	opts.Sequence.Start = cmp.Or(opts.Sequence.Start, "ts_request_sequence_start")
 	opts.Sequence.End = cmp.Or(opts.Sequence.End, "ts_request_sequence_end")
-	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}, retiring: map[*line]bool{}}
+	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}, windows: map[*rollout.Version]*window{}, retiring: map[*line]bool{}}
 	d.life, d.end = context.WithCancelCause(context.Background())
 	return d, nil
 }
@@ -93,29 +97,47 @@ func New(opts Options) (*Dispatcher, error) {
 // Submit waits for the answer to item by the version that ref names. A failed item is an error.
 func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) {
 	begun := time.Now()
-	v, err := d.opts.Models.Resolve(ref)
+	v, err := d.opts.Models.Route(ref, func(name string) string { return headerOf(item.Header, name) })
 	if err != nil {
 		return infer.Result{}, err
 	}
 	result, times, err := d.submit(ctx, v, item)
+	total := time.Since(begun)
 	if err != nil {
 		err = explain(ref, err)
+	} else {
+		d.answered(v, begun)
 	}
 	if d.opts.Observe != nil {
 		d.opts.Observe(Observation{
-			Ref: ref, ID: item.ID, Times: times, Total: time.Since(begun), Status: result.Status, Err: err,
+			Ref: ref, Taken: v.Ref(), ID: item.ID, Times: times, Total: total, Status: result.Status, Err: err,
 		})
 	}
 	return result, err
 }
 
+// headerOf gives a header's value. Only cookies may come in several lines that mean one.
+func headerOf(fields []infer.Field, name string) string {
+	value := ""
+	for i := range fields {
+		f := &fields[i]
+		if len(f.Name) != len(name) || !strings.EqualFold(f.Name, name) {
+			continue
+		}
+		if name != "cookie" {
+			return f.Value
+		}
+		if value != "" {
+			value += "; "
+		}
+		value += f.Value
+	}
+	return value
+}
+
 func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.Item) (infer.Result, batch.Times, error) {
 	if !v.HasWorkers() {
 		return infer.Result{}, batch.Times{}, fault.New(fault.NoWorker, "the model has no worker", nil)
-	}
-	l, err := d.line(v)
-	if err != nil {
-		return infer.Result{}, batch.Times{}, err
 	}
 	if limit := v.ClientTimeout(); limit > 0 {
 		late := fault.Newf(fault.ClientTimeout, "the request was not answered within the client timeout of %s", limit)
@@ -124,10 +146,19 @@ func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
-	if _, ok := v.Sequences(); ok {
-		d.assign(&item)
+	for {
+		l, err := d.line(v)
+		if err != nil {
+			return infer.Result{}, batch.Times{}, err
+		}
+		if _, ordered := l.queue.(*batch.Sequences); ordered {
+			d.assign(&item)
+		}
+		result, times, err := l.queue.Submit(ctx, item)
+		if !errors.Is(err, errReplaced) { // else there is another one, which takes it
+			return result, times, err //nolint:wrapcheck // the queue's faults are the client's
+		}
 	}
-	return l.queue.Submit(ctx, item) //nolint:wrapcheck // the queue's faults are the client's
 }
 
 // explain makes a fault of every error and words those that TorchServe words by the model's name.
@@ -180,26 +211,70 @@ func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
 	}
 	l := &line{queue: q, done: make(chan struct{})}
 	d.lines[v] = l
+	if d.windows[v] == nil {
+		d.windows[v] = newWindow()
+	}
 	go func() {
 		defer close(l.done)
 		q.Run(d.life)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.retiring, l)
 	}()
 	return l, nil
 }
 
 // newQueue makes a queue of the kind that the version wants.
 func (d *Dispatcher) newQueue(v *rollout.Version) (queue, error) {
-	if s, ok := v.Sequences(); ok {
-		return batch.NewSequences(v.Pool(), batch.SequencePolicy{ //nolint:wrapcheck // the caller says what it is about
-			MaxSequences: s.MaxSequences, MaxItems: s.MaxItems, Idle: s.Idle, Total: s.Total, MaxBytes: d.opts.QueueBytes, EndHeader: d.opts.Sequence.End,
-			MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Continuous: v.Continuous(),
-		})
+	if policy, ok := d.sequencePolicy(v); ok {
+		return batch.NewSequences(v.Pool(), policy) //nolint:wrapcheck // the caller says what it is about
 	}
-	return batch.New(v.Pool(), batch.Policy{ //nolint:wrapcheck // the same
+	return batch.New(v.Pool(), d.policy(v)) //nolint:wrapcheck // the same
+}
+
+func (d *Dispatcher) policy(v *rollout.Version) batch.Policy {
+	return batch.Policy{
 		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(),
 		Continuous: v.Continuous(),
-	})
+	}
 }
+
+func (d *Dispatcher) sequencePolicy(v *rollout.Version) (batch.SequencePolicy, bool) {
+	s, ok := v.Sequences()
+	return batch.SequencePolicy{
+		MaxSequences: s.MaxSequences, MaxItems: s.MaxItems, Idle: s.Idle, Total: s.Total, MaxBytes: d.opts.QueueBytes, EndHeader: d.opts.Sequence.End,
+		MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Continuous: v.Continuous(),
+	}, ok
+}
+
+// Refresh takes over what another generation of a version wants. What waits is not touched; a queue of another kind takes what comes from now on, and the
+// old one answers what it has.
+func (d *Dispatcher) Refresh(v *rollout.Version) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.lines[v]
+	if l == nil {
+		return nil // it is made at the first request
+	}
+	sequences, ordered := d.sequencePolicy(v)
+	switch q := l.queue.(type) {
+	case *batch.Sequences:
+		if ordered {
+			return q.SetPolicy(sequences) //nolint:wrapcheck // the caller says what it is about
+		}
+	case *batch.Queue:
+		if !ordered {
+			return q.SetPolicy(d.policy(v)) //nolint:wrapcheck // the same
+		}
+	}
+	delete(d.lines, v)
+	d.retiring[l] = true
+	l.queue.Close(errReplaced)
+	return nil
+}
+
+// errReplaced is what a queue says that another one has taken the place of.
+var errReplaced = errors.New("the queue was replaced")
 
 // assign finds the sequence of a request by its header. A request without one begins a sequence of its own, and the handler is told so by the two
 // headers that TorchServe adds. Handlers look the headers up by their exact names, which many HTTP clients spell in their own way.
@@ -255,6 +330,7 @@ func (d *Dispatcher) Retire(ctx context.Context, v *rollout.Version) {
 	d.mu.Lock()
 	l := d.lines[v]
 	delete(d.lines, v)
+	delete(d.windows, v)
 	if l != nil {
 		d.retiring[l] = true
 	}

@@ -162,7 +162,7 @@ func (f *fakeModels) Unregister(_ context.Context, ref infer.ModelRef) error {
 	return nil
 }
 
-func (f *fakeModels) SetDefault(ref infer.ModelRef) error {
+func (f *fakeModels) SetDefault(_ context.Context, ref infer.ModelRef) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, err := f.get(infer.ModelRef{Name: ref.Name}); err != nil {

@@ -29,7 +29,7 @@ type Models interface {
 	Register(ctx context.Context, spec rollout.Spec) (rollout.Registered, error)
 	Scale(ctx context.Context, ref infer.ModelRef, minimum, maximum int, synchronous bool) error
 	Unregister(ctx context.Context, ref infer.ModelRef) error
-	SetDefault(ref infer.ModelRef) error
+	SetDefault(ctx context.Context, ref infer.ModelRef) error
 	List() []rollout.Listed
 	Describe(ref infer.ModelRef) (rollout.Description, error)
 	DescribeAll(name string) ([]rollout.Description, error)

@@ -88,7 +88,7 @@ func (a *API) oneModel(q *request, ref infer.ModelRef, params []pair) (answer, e
 func (a *API) defaultVersion(q *request, ref infer.ModelRef) (answer, error) {
 	switch q.head.Method {
 	case http.MethodPut:
-		if err := a.setDefault(ref); err != nil {
+		if err := a.setDefault(q.http.Context(), ref); err != nil {
 			return answer{}, err
 		}
 		return statusAnswer(`Default version successfully updated for model "` + ref.Name + `" to "` + ref.Version + `"`), nil
@@ -100,9 +100,9 @@ func (a *API) defaultVersion(q *request, ref infer.ModelRef) (answer, error) {
 	return answer{}, methodNotAllowed()
 }
 
-func (a *API) setDefault(ref infer.ModelRef) error {
+func (a *API) setDefault(ctx context.Context, ref infer.ModelRef) error {
 	if ref.Version != "" {
-		return a.opts.Models.SetDefault(ref) //nolint:wrapcheck // the model store's words are the client's
+		return a.opts.Models.SetDefault(ctx, ref) //nolint:wrapcheck // the model store's words are the client's
 	}
 	if _, err := a.opts.Models.Describe(infer.ModelRef{Name: ref.Name}); err != nil {
 		return err //nolint:wrapcheck // the model store's words are the client's

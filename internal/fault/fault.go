@@ -40,6 +40,7 @@ const (
 	ClientTimeout                  // the time that the client was given is over
 	BackendDied                    // the worker's process ended while it had the request
 	BackendOutOfMemory             // the same, by the signal that the kernel's out-of-memory killer sends
+	MemoryGuard                    // new workers would not fit into memory
 	Cancelled                      // the client went away
 	kinds                          // their number
 )

@@ -46,6 +46,7 @@ var table = [kinds]row{
 	ClientTimeout:      {"client_timeout", http.StatusGatewayTimeout, codes.DeadlineExceeded, "InternalServerException", true},
 	BackendDied:        {"worker_died", http.StatusInternalServerError, codes.Internal, "InternalServerException", true},
 	BackendOutOfMemory: {"worker_out_of_memory", http.StatusInsufficientStorage, codes.ResourceExhausted, "InternalServerException", true},
+	MemoryGuard:        {"memory_guard", http.StatusInsufficientStorage, codes.ResourceExhausted, "InternalServerException", true},
 	Cancelled:          {"cancelled", statusClientClosed, codes.Canceled, "InternalServerException", false},
 }
 

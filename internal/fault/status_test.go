@@ -46,6 +46,7 @@ func TestTorchServesAnswers(t *testing.T) {
 		{BackendDied, 500, "InternalServerException"},
 		{ResponseTimeout, 500, "InternalServerException"},
 		{BackendOutOfMemory, 507, "InternalServerException"},
+		{MemoryGuard, 507, "InternalServerException"},
 		{TooLarge, 413, "RequestEntityTooLargeException"},
 	} {
 		err := fmt.Errorf("wrapped: %w", New(tc.kind, "m", nil))

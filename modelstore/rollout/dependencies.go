@@ -30,28 +30,14 @@ type Provided struct {
 	Release     func() // called once, when no worker needs it any more; nil for nothing to do
 }
 
-// provide gets the dependencies of a version ready, which takes long the first time; v is not among the models yet.
-func (m *Manager) provide(ctx context.Context, v *Version) error {
-	m.mu.Lock()
-	err := m.vacant(v.ref) // before the work, and again after it
-	m.mu.Unlock()
-	if err != nil {
-		return err
-	}
+// provide gets the dependencies of a generation ready, which takes long the first time.
+func (m *Manager) provide(ctx context.Context, g *generation) (Provided, error) {
 	r := DependencyRequest{
-		Ref: v.ref, Runtime: v.settings.runtime, Dir: v.archive.Dir, Requirements: v.archive.Manifest.Model.RequirementsFile,
-		Venv: v.settings.useVenv && v.settings.runtime == archive.RuntimePython, // TorchServe makes none for python3
+		Ref: g.version.ref, Runtime: g.settings.runtime, Dir: g.archive.Dir, Requirements: g.archive.Manifest.Model.RequirementsFile,
+		Venv: g.settings.useVenv && g.settings.runtime == archive.RuntimePython, // TorchServe makes none for python3
 	}
 	if m.opts.Dependencies == nil || r.Requirements == "" && !r.Venv {
-		return nil
+		return Provided{}, nil
 	}
-	v.provided, err = m.opts.Dependencies.Provide(ctx, r)
-	return err
-}
-
-// unprovide gives the dependencies back.
-func (v *Version) unprovide() {
-	if v.provided.Release != nil {
-		v.provided.Release()
-	}
+	return m.opts.Dependencies.Provide(ctx, r) //nolint:wrapcheck // its faults are the registration's
 }

@@ -63,6 +63,16 @@ type Options struct {
 	// so, or when ctx ends. May be nil.
 	Retire func(ctx context.Context, v *Version)
 	Events func(Event) // called for each change of an instance; may be nil
+	// Changed is called for each change of a version as a whole; it must not block. May be nil.
+	Changed func(Change)
+	// Swapped is called when another generation serves, whose settings may differ; may be nil.
+	Swapped func(v *Version)
+	// Replaced is called when a replaced generation has ended, before its archive is closed: whoever wants to keep that does it now. May be nil.
+	Replaced func(ctx context.Context, old Replaced)
+	Swap     string // how a version is replaced whose archive does not say: SwapDual or SwapInPlace; "" is SwapDual
+	WarmUp   string // WarmUpAuto, WarmUpSamples or WarmUpOff; "" is WarmUpSamples
+	// Available says how many bytes of memory are left for new workers, and whether that is known; nil switches the guard of dual swaps off.
+	Available func() (bytes int64, known bool)
 	// Output is called for each line of a worker; may be nil.
 	Output func(ref infer.ModelRef, workerID int, line backend.OutputLine)
 	// Loaded is called when a worker became ready; may be nil.
@@ -85,7 +95,8 @@ type Manager struct {
 
 	mu      sync.Mutex // guards what follows
 	models  map[string]*model
-	startup map[string]bool // names loaded at start-up
+	traffic map[string]*routes // by model; also of models that are not there yet
+	startup map[string]bool    // names loaded at start-up
 	closed  bool
 
 	retiring sync.WaitGroup // versions that are being removed
@@ -122,6 +133,12 @@ func (m *Manager) event(e Event) {
 	}
 }
 
+func (m *Manager) changed(c Change) {
+	if m.opts.Changed != nil {
+		m.opts.Changed(c)
+	}
+}
+
 func (m *Manager) output(ref infer.ModelRef, workerID int, line backend.OutputLine) {
 	if m.opts.Output != nil {
 		m.opts.Output(ref, workerID, line)
@@ -134,11 +151,11 @@ func (m *Manager) loaded(ref infer.ModelRef, workerID int, took time.Duration) {
 	}
 }
 
-// Resolve gives the version that ref names; an empty Version means the default one. The errors are TorchServe's words.
+// Resolve gives the version that ref names, by itself or by a label; an empty Version means the default one. The errors are TorchServe's words.
 func (m *Manager) Resolve(ref infer.ModelRef) (*Version, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v, _, err := m.resolve(ref)
+	v, _, err := m.find(ref)
 	return v, err
 }
 
@@ -176,7 +193,7 @@ func (m *Manager) List() []Listed {
 	defer m.mu.Unlock()
 	list := make([]Listed, 0, len(m.models))
 	for name, mod := range m.models {
-		list = append(list, Listed{Name: name, URL: mod.versions[mod.standard].url})
+		list = append(list, Listed{Name: name, URL: mod.versions[mod.standard].current.Load().url})
 	}
 	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
 	return list
@@ -185,13 +202,17 @@ func (m *Manager) List() []Listed {
 // Describe tells how a version runs now.
 func (m *Manager) Describe(ref infer.ModelRef) (Description, error) {
 	m.mu.Lock()
-	v, mod, err := m.resolve(ref)
-	isDefault := err == nil && v.ref.Version == mod.standard
-	m.mu.Unlock()
+	v, mod, err := m.find(ref)
 	if err != nil {
+		m.mu.Unlock()
 		return Description{}, err
 	}
-	return v.describe(isDefault), nil
+	isDefault := v.ref.Version == mod.standard
+	labels, weight := m.named(v.ref)
+	m.mu.Unlock()
+	d := v.describe(isDefault)
+	d.Labels, d.Weight = labels, weight
+	return d, nil
 }
 
 // DescribeAll tells how all the versions of a model run now, sorted by version.
@@ -213,24 +234,39 @@ func (m *Manager) DescribeAll(name string) ([]Description, error) {
 	slices.SortFunc(versions, func(a, b *Version) int { return strings.Compare(a.ref.Version, b.ref.Version) })
 	all := make([]Description, 0, len(versions))
 	for _, v := range versions {
-		all = append(all, v.describe(v.ref.Version == standard))
+		d := v.describe(v.ref.Version == standard)
+		m.mu.Lock()
+		d.Labels, d.Weight = m.named(v.ref)
+		m.mu.Unlock()
+		all = append(all, d)
 	}
 	return all, nil
 }
 
 // SetDefault makes a version the default one.
-func (m *Manager) SetDefault(ref infer.ModelRef) error {
+func (m *Manager) SetDefault(ctx context.Context, ref infer.ModelRef) error {
+	v, before, err := m.setDefault(ref)
+	if err != nil {
+		return err
+	}
+	if before != ref.Version {
+		v.changed(ctx, v.current.Load(), Change{Kind: ChangeDefault, Reason: "before it was " + before})
+	}
+	return nil
+}
+
+func (m *Manager) setDefault(ref infer.ModelRef) (v *Version, before string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	mod := m.models[ref.Name]
 	if mod == nil {
-		return fault.Newf(fault.ModelNotFound, "Model not found: %s", ref.Name)
+		return nil, "", fault.Newf(fault.ModelNotFound, "Model not found: %s", ref.Name)
 	}
-	if mod.versions[ref.Version] == nil {
-		return fault.Newf(fault.VersionNotFound, "Model version %s does not exist for model %s", ref.Version, ref.Name)
+	if v = mod.versions[ref.Version]; v == nil {
+		return nil, "", fault.Newf(fault.VersionNotFound, "Model version %s does not exist for model %s", ref.Version, ref.Name)
 	}
-	mod.standard = ref.Version
-	return nil
+	before, mod.standard = mod.standard, ref.Version
+	return v, before, nil
 }
 
 // StartupModels gives the names of the models that were loaded at start-up and are still there, sorted.
@@ -306,8 +342,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		go func() {
 			close(v.retired)
 			err := v.stop(ctx)
-			v.unprovide()
-			failed <- errors.Join(err, v.archive.Close())
+			failed <- errors.Join(err, v.current.Load().release(false))
 		}()
 	}
 	var errs []error

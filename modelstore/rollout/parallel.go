@@ -40,15 +40,15 @@ func (r *settings) parallel() *Parallel {
 	return &Parallel{Type: r.parallelType, TorchRun: r.torchRun}
 }
 
-// devices are those that the version's workers share.
-func (v *Version) devices() []int {
+// devices are those that the generation's workers share.
+func (g *generation) devices() []int {
 	switch {
-	case v.settings.deviceType != deviceGPU:
+	case g.settings.deviceType != deviceGPU:
 		return nil
-	case len(v.settings.deviceIDs) > 0:
-		return v.settings.deviceIDs
+	case len(g.settings.deviceIDs) > 0:
+		return g.settings.deviceIDs
 	}
-	all := make([]int, v.manager.opts.GPUs)
+	all := make([]int, g.version.manager.opts.GPUs)
 	for i := range all {
 		all[i] = i
 	}
@@ -56,35 +56,37 @@ func (v *Version) devices() []int {
 }
 
 // fit bounds the numbers of workers by the groups of devices that there are for a parallel version, as TorchServe does.
-func (v *Version) fit(minWorkers, maxWorkers int) (fitMin, fitMax int, err error) {
-	level := v.settings.parallelLevel
-	if level == 0 || v.settings.deviceType != deviceGPU || maxWorkers == 0 {
+func (g *generation) fit(minWorkers, maxWorkers int) (fitMin, fitMax int, err error) {
+	level := g.settings.parallelLevel
+	if level == 0 || g.settings.deviceType != deviceGPU || maxWorkers == 0 {
 		return minWorkers, maxWorkers, nil
 	}
-	groups := len(v.devices()) / level
+	groups := len(g.devices()) / level
 	if groups == 0 {
-		f := fault.Newf(fault.NoDevices, "No enough gpu devices for model:%s parallelLevel:%d", v.ref.Name, level)
+		f := fault.Newf(fault.NoDevices, "No enough gpu devices for model:%s parallelLevel:%d", g.version.ref.Name, level)
 		f.Hint = "lower parallelLevel or nproc-per-node, name more deviceIds, or set deviceType to cpu in the model's configuration file"
 		return 0, 0, f
 	}
 	if minWorkers > groups || maxWorkers > groups {
-		v.log.Warn("fewer workers than asked for: each needs devices of its own", "min_workers", minWorkers, "max_workers", maxWorkers,
-			"most_workers", groups, "devices", len(v.devices()), "parallel_level", level)
+		g.version.log.Warn("fewer workers than asked for: each needs devices of its own", "min_workers", minWorkers, "max_workers", maxWorkers,
+			"most_workers", groups, "devices", len(g.devices()), "parallel_level", level)
 	}
 	return min(minWorkers, groups), min(maxWorkers, groups), nil
 }
 
 // takeGroup gives the devices of a new worker of a parallel version: the group that fewest workers have. One that is still being removed counts,
 // so that nobody gets in its way. v.mu is held, and the worker calls leaveGroup at its end.
-func (v *Version) takeGroup() (group int, devices []int) {
-	level, all := v.settings.parallelLevel, v.devices()
+func (g *generation) takeGroup() (group int, devices []int) {
+	v := g.version
+	level, all := g.settings.parallelLevel, g.devices()
 	if level == 0 || len(all) < level {
 		return noGroup, nil
 	}
-	if v.groups == nil {
-		v.groups = make([]int, len(all)/level)
+	if n := len(all) / level; len(v.groups) < n { // another generation may have had fewer
+		v.groups = append(v.groups, make([]int, n-len(v.groups))...)
 	}
-	group = slices.Index(v.groups, slices.Min(v.groups))
+	mine := v.groups[:len(all)/level]
+	group = slices.Index(mine, slices.Min(mine))
 	v.groups[group]++
 	return group, all[group*level : (group+1)*level]
 }
@@ -119,12 +121,12 @@ func (m *Manager) nextWorkerID(level int) int {
 
 // nextGPU deals the devices out in turn: over the server's devices for all models together (TorchServe begins with the second one), or over
 // the devices that the version chose.
-func (m *Manager) nextGPU(v *Version) int {
+func (m *Manager) nextGPU(g *generation) int {
 	switch {
-	case v.settings.deviceType != deviceGPU:
+	case g.settings.deviceType != deviceGPU:
 		return backend.NoGPU
-	case len(v.settings.deviceIDs) > 0:
-		return v.settings.deviceIDs[len(v.workers)%len(v.settings.deviceIDs)]
+	case len(g.settings.deviceIDs) > 0:
+		return g.settings.deviceIDs[len(g.workers)%len(g.settings.deviceIDs)]
 	default:
 		return int(m.lastGPU.Add(1)) % m.opts.GPUs
 	}

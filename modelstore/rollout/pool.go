@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,14 +12,28 @@ import (
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
-// pool hands out the slots of one version's ready instances: as many for each as it runs batches at the same time, which is one for most.
+// pool hands out the slots of one version's ready instances: as many for each as it runs batches at the same time, which is one for most. It outlives the
+// generations of the version: those of the current one are handed out, those of the next one are held until it is promoted.
 type pool struct {
-	mu      sync.Mutex    // guards what follows
-	ready   []*member     // in the order of their last use: the one that was not used for the longest time first
-	waiters []*waiter     // who waits for a slot, the longest waiting first
-	hopes   map[int]bool  // workers that are ready or may get ready
-	timeout time.Duration // how long a batch may take
-	absent  error         // what Acquire says while there are no hopes
+	mu       sync.Mutex    // guards what follows
+	current  int           // generation that is handed out
+	ready    []*member     // of the current generation, in the order of their last use: the one that was not used for the longest time first
+	held     []*member     // of generations to come
+	retiring []*member     // that only the sequences they know may have
+	waiters  []*waiter     // who waits for a slot, the longest waiting first
+	hopes    map[int]*hope // workers that are ready or may get ready, and those that go but are still needed
+	promises int           // while there is one, workers that are lost are told of only once there are others
+	lost     []int         // workers that were lost meanwhile
+	timeout  time.Duration // how long a batch may take
+	absent   error         // what Acquire says while there are no hopes
+	lastGood func(infer.Item)
+}
+
+// hope is a worker that is ready, or may get ready.
+type hope struct {
+	generation int
+	pins       int  // sequences that need this worker and no other
+	dismissed  bool // it goes as soon as nobody needs it any more
 }
 
 // waiter is an Acquire that waits.
@@ -34,12 +47,14 @@ const anyWorker = -1
 
 // member is a ready instance in a pool.
 type member struct {
-	inst     backend.Instance
-	worker   int
-	slots    int           // batches that it runs at the same time
-	used     int           // slots that are handed out; the pool's mu guards it and leaving
-	leaving  bool          // takes nothing new
-	released chan struct{} // closed when it is leaving and no slot is handed out
+	inst       backend.Instance
+	worker     int
+	generation int
+	maxBatch   int           // largest batch that its generation takes; 0 for any
+	slots      int           // batches that it runs at the same time
+	used       int           // slots that are handed out; the pool's mu guards it and leaving
+	leaving    bool          // takes nothing new
+	released   chan struct{} // closed when it is leaving and no slot is handed out
 	// overdue is closed when the instance let a batch run into its time limit and is not to be used any more.
 	overdue chan struct{}
 	once    sync.Once // guards overdue
@@ -49,80 +64,258 @@ type member struct {
 	heard    atomic.Int64 // its last answer or piece, in nanoseconds after since
 }
 
+// firstGeneration is the number of a version's first generation.
+const firstGeneration = 1
+
 func newPool(timeout time.Duration) *pool {
-	return &pool{hopes: map[int]bool{}, timeout: timeout, absent: fault.New(fault.NoWorker, "the model has no worker", nil)}
+	return &pool{
+		current: firstGeneration, hopes: map[int]*hope{}, timeout: timeout,
+		absent: fault.New(fault.NoWorker, "the model has no worker", nil),
+	}
 }
 
 var _ backend.Pool = (*pool)(nil)
 
 // hope counts a worker that may get ready; lose takes it back for good.
-func (p *pool) hope(worker int) {
+func (p *pool) hope(worker, generation int) {
 	p.mu.Lock()
-	p.hopes[worker] = true
+	p.hopes[worker] = &hope{generation: generation}
 	p.mu.Unlock()
+}
+
+// dismiss takes a worker back that is to end, once no sequence needs it any more.
+func (p *pool) dismiss(worker int) {
+	p.mu.Lock()
+	h := p.hopes[worker]
+	if h != nil && h.pins > 0 {
+		h.dismissed = true
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	p.lose(worker)
 }
 
 func (p *pool) lose(worker int) {
 	p.mu.Lock()
-	delete(p.hopes, worker)
+	if p.hopes[worker] == nil {
+		p.mu.Unlock()
+		return
+	}
 	var orphans []*waiter
-	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
-		hopeless := w.worker == worker || len(p.hopes) == 0
-		if hopeless {
-			orphans = append(orphans, w)
-		}
-		return hopeless
-	})
+	if p.promises > 0 {
+		p.lost = append(p.lost, worker)
+	} else {
+		orphans = p.drop(worker)
+	}
 	p.mu.Unlock()
 	for _, w := range orphans {
 		close(w.given)
 	}
 }
 
-// Workers implements backend.Pool: the workers that are ready or may get ready, in the order of their identifiers.
-func (p *pool) Workers() []int {
+// drop forgets a worker and gives those who wait in vain now; p.mu is held.
+func (p *pool) drop(worker int) []*waiter {
+	delete(p.hopes, worker)
+	hopeless := !p.hopeful()
+	var orphans []*waiter
+	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
+		vain := w.worker == worker || w.worker == anyWorker && hopeless
+		if vain {
+			orphans = append(orphans, w)
+		}
+		return vain
+	})
+	return orphans
+}
+
+// hopeful says whether a worker of the current generation is, or may get, ready; p.mu is held.
+func (p *pool) hopeful() bool {
+	for _, h := range p.hopes {
+		if h.generation == p.current {
+			return true
+		}
+	}
+	return false
+}
+
+// promise says that there will be workers, although those of now end: nobody who waits is sent away until fulfil is called.
+func (p *pool) promise() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Sorted(maps.Keys(p.hopes))
+	p.promises++
+	p.mu.Unlock()
+}
+
+func (p *pool) fulfil() {
+	p.mu.Lock()
+	var orphans []*waiter
+	if p.promises--; p.promises == 0 {
+		for _, worker := range p.lost {
+			orphans = append(orphans, p.drop(worker)...)
+		}
+		p.lost = nil
+	}
+	p.mu.Unlock()
+	for _, w := range orphans {
+		close(w.given)
+	}
+}
+
+// promote makes another generation the current one, at once: from here on no batch begins on an instance of the old one, but those of sequences that
+// it knows. It fails when fewer than least of its instances are ready.
+func (p *pool) promote(generation, least int, timeout time.Duration) bool {
+	p.mu.Lock()
+	alive := 0
+	for _, m := range p.held {
+		if m.generation == generation && !dead(m.inst) {
+			alive++
+		}
+	}
+	if alive < least {
+		p.mu.Unlock()
+		return false
+	}
+	p.current, p.timeout = generation, timeout
+	old := p.ready
+	p.ready = nil
+	p.held = slices.DeleteFunc(p.held, func(m *member) bool {
+		if m.generation == generation {
+			p.ready = append(p.ready, m)
+		}
+		return m.generation == generation
+	})
+	for _, m := range old {
+		p.sideline(m)
+	}
+	found := p.matches()
+	p.mu.Unlock()
+	hand(found)
+	return true
+}
+
+// sideline takes an instance out of those that are handed out: for good, or from all but the sequences that need it. p.mu is held.
+func (p *pool) sideline(m *member) {
+	if h := p.hopes[m.worker]; h != nil && h.pins > 0 {
+		p.retiring = append(p.retiring, m)
+		return
+	}
+	p.quit(m)
 }
 
 // hasWorkers says whether there is one.
 func (p *pool) hasWorkers() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.hopes) > 0
+	return p.promises > 0 || p.hopeful()
 }
 
-// add makes the slots of a worker's ready instance available.
-func (p *pool) add(inst backend.Instance, worker, slots int) *member {
+// Workers implements backend.Pool: the workers that are ready or may get ready, in the order of their identifiers.
+func (p *pool) Workers() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids, going []int
+	for id, h := range p.hopes {
+		switch {
+		case h.generation == p.current && !h.dismissed:
+			ids = append(ids, id)
+		default:
+			going = append(going, id)
+		}
+	}
+	if len(ids) == 0 && p.promises > 0 {
+		ids = going // whoever is bound to one of them gets another one when there is one
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Pin implements backend.Pool.
+func (p *pool) Pin(worker int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.hopes[worker]; h != nil {
+		h.pins++
+	}
+}
+
+// Unpin implements backend.Pool.
+func (p *pool) Unpin(worker int) {
+	p.mu.Lock()
+	h := p.hopes[worker]
+	if h == nil || h.pins == 0 {
+		p.mu.Unlock()
+		return
+	}
+	if h.pins--; h.pins > 0 {
+		p.mu.Unlock()
+		return
+	}
+	for _, m := range slices.Clone(p.retiring) {
+		if m.worker == worker {
+			p.quit(m)
+		}
+	}
+	dismissed := h.dismissed
+	p.mu.Unlock()
+	if dismissed {
+		p.lose(worker)
+	}
+}
+
+// add makes the slots of a worker's ready instance available, at once or when its generation is promoted.
+func (p *pool) add(inst backend.Instance, worker, slots, generation, maxBatch int) *member {
 	m := &member{
-		inst: inst, worker: worker, slots: slots, since: time.Now(), released: make(chan struct{}), overdue: make(chan struct{}),
+		inst: inst, worker: worker, slots: slots, generation: generation, maxBatch: maxBatch, since: time.Now(), released: make(chan struct{}),
+		overdue: make(chan struct{}),
 	}
 	p.mu.Lock()
-	p.ready = append(p.ready, m)
+	switch {
+	case generation == p.current:
+		p.ready = append(p.ready, m)
+	case generation > p.current:
+		p.held = append(p.held, m)
+	default: // it came up again when it was about to go
+		p.sideline(m)
+	}
 	found := p.matches()
 	p.mu.Unlock()
 	hand(found)
 	return m
 }
 
+// retire makes m take nothing new but what only it can do; m.released is closed once it has finished that and what it has.
+func (p *pool) retire(m *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m.leaving || slices.Contains(p.retiring, m) {
+		return
+	}
+	p.ready = without(p.ready, m)
+	p.held = without(p.held, m)
+	p.sideline(m)
+}
+
 // leave makes m take nothing new; m.released is closed once it has finished what it has.
 func (p *pool) leave(m *member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.quit(m)
+}
+
+// quit does the work of leave; p.mu is held.
+func (p *pool) quit(m *member) {
 	if m.leaving {
 		return
 	}
 	m.leaving = true
-	for i, r := range p.ready {
-		if r == m {
-			p.ready = append(p.ready[:i], p.ready[i+1:]...)
-			break
-		}
-	}
+	p.ready, p.held, p.retiring = without(p.ready, m), without(p.held, m), without(p.retiring, m)
 	if m.used == 0 {
 		close(m.released)
 	}
+}
+
+func without(all []*member, m *member) []*member {
+	return slices.DeleteFunc(all, func(other *member) bool { return other == m })
 }
 
 type match struct {
@@ -159,13 +352,24 @@ func (p *pool) take(worker int) *member {
 		}
 	}
 	if at < 0 {
-		return nil
+		return p.takeRetiring(worker)
 	}
 	m := p.ready[at]
 	m.used++
 	copy(p.ready[at:], p.ready[at+1:])
 	p.ready[len(p.ready)-1] = m
 	return m
+}
+
+// takeRetiring takes a slot of a worker that is only there for the sequences that it knows; p.mu is held.
+func (p *pool) takeRetiring(worker int) *member {
+	for _, m := range p.retiring {
+		if m.worker == worker && m.used < m.slots {
+			m.used++
+			return m
+		}
+	}
+	return nil
 }
 
 // Free implements backend.Pool.
@@ -195,7 +399,7 @@ func (p *pool) AcquireFrom(ctx context.Context, worker int) (backend.Slot, error
 
 func (p *pool) acquire(ctx context.Context, worker int) (*member, error) {
 	p.mu.Lock()
-	if len(p.hopes) == 0 || worker != anyWorker && !p.hopes[worker] {
+	if worker == anyWorker && p.promises == 0 && !p.hopeful() || worker != anyWorker && p.hopes[worker] == nil {
 		p.mu.Unlock()
 		return nil, p.absent
 	}
@@ -278,15 +482,33 @@ type slot struct {
 	begun  bool // it has run a batch
 }
 
-// Execute implements backend.Slot. A batch whose instance died before the batch was sent goes to another instance, unless it continues one that the
-// dead instance had.
+// Execute implements backend.Slot. A batch whose instance died or was replaced before the batch was sent goes to another instance, unless it continues
+// one that the old instance had.
 func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	if !s.begun {
-		if err := s.leaveDead(ctx); err != nil {
+		if err := s.leaveOld(ctx); err != nil {
 			return nil, err
 		}
 	}
 	s.begun = true
+	if most := s.member.maxBatch; most > 0 && len(items) > most { // gathered for a generation that took more
+		first, err := s.execute(ctx, items[:most])
+		if err != nil {
+			return nil, err
+		}
+		rest, err := s.Execute(ctx, items[most:])
+		if err != nil {
+			rest = make([]infer.Result, len(items)-most)
+			for i := range rest {
+				rest[i].Err = err
+			}
+		}
+		return append(first, rest...), nil
+	}
+	return s.execute(ctx, items)
+}
+
+func (s *slot) execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	m := s.member
 	s.pool.mu.Lock()
 	limit := s.pool.timeout
@@ -302,6 +524,7 @@ func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 	case err == nil:
 		m.hear()
 		m.answered.Store(true)
+		s.pool.remember(items, results)
 	case timed.Err() != nil && ctx.Err() == nil:
 		if s.pool.overran(m, limit) {
 			late.Detail += "; the worker goes on, it has answered other requests meanwhile"
@@ -313,18 +536,44 @@ func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 	return results, err
 }
 
-// leaveDead changes the slot for one of a living instance, if its own has died.
-func (s *slot) leaveDead(ctx context.Context) error {
-	for dead(s.member.inst) {
-		s.pool.leave(s.member) // else it might be had again before its supervisor sees that it is dead
+// leaveOld changes the slot for one of a living instance of the current generation, if its own has died or is to end.
+func (s *slot) leaveOld(ctx context.Context) error {
+	for {
+		isDead := dead(s.member.inst)
+		if !isDead && !s.Retiring() {
+			return nil
+		}
+		if isDead {
+			s.pool.leave(s.member) // else it might be had again before its supervisor sees that it is dead
+		}
 		m, err := s.pool.acquire(ctx, s.worker)
-		if err != nil {
+		switch {
+		case err != nil && !isDead:
+			return nil //nolint:nilerr // there is no other: the one that is to end answers what it has before it does
+		case err != nil:
 			return err
 		}
 		s.pool.release(s.member)
 		s.member = m
 	}
-	return nil
+}
+
+// largestKept is the size of the largest request that is kept for the warm-up of the next generation.
+const largestKept = 1 << 20
+
+// remember keeps a request that was answered well, for the warm-up of the next generation.
+func (p *pool) remember(items []infer.Item, results []infer.Result) {
+	if p.lastGood == nil {
+		return
+	}
+	const ok = 200
+	for i := range min(len(items), len(results)) {
+		r, item := &results[i], &items[i]
+		if r.Err == nil && (r.Status == 0 || r.Status == ok) && !item.Alone && item.Sequence == "" && item.Size() <= largestKept {
+			p.lastGood(*item)
+			return
+		}
+	}
 }
 
 func errLate(limit time.Duration) *fault.Error {

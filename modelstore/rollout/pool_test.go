@@ -115,7 +115,7 @@ func (l *ledger) do(s step) error {
 	switch holders := l.holders(); s.what {
 	case 0:
 		slots := []int{1, 1, 2, 5}[s.pick%4]
-		l.members = append(l.members, l.pool.add(backendtest.NewInstance("instance "+strconv.Itoa(len(l.members))), s.pick/4%workers, slots))
+		l.members = append(l.members, l.pool.add(backendtest.NewInstance("instance "+strconv.Itoa(len(l.members))), s.pick/4%workers, slots, firstGeneration, 0))
 	case 1, 2, 3:
 		return l.acquire([]int{anyWorker, anyWorker, anyWorker, 0, 1, 2}[s.pick%6])
 	case 4:
@@ -178,7 +178,7 @@ func (l *ledger) lose(worker int) error {
 			return fmt.Errorf("somebody waits for worker %d, which is lost", worker)
 		}
 	}
-	l.pool.hope(worker)
+	l.pool.hope(worker, firstGeneration)
 	return nil
 }
 
@@ -204,7 +204,7 @@ func play(steps []step) error {
 		}
 	}()
 	for w := range workers {
-		l.pool.hope(w)
+		l.pool.hope(w, firstGeneration)
 	}
 	for i, s := range steps {
 		err := l.do(s)
@@ -227,13 +227,13 @@ func play(steps []step) error {
 func TestFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger()
-		l.pool.hope(0)
+		l.pool.hope(0, firstGeneration)
 		for range 5 {
 			l.ask(anyWorker)
 			synctest.Wait()
 		}
 		all := slices.Clone(l.waiting)
-		m := l.pool.add(backendtest.NewInstance("i"), 0, 3)
+		m := l.pool.add(backendtest.NewInstance("i"), 0, 3, firstGeneration, 0)
 		if handed := l.collect(); len(handed) != 3 || !slices.Equal(l.waiting, all[3:]) {
 			t.Errorf("3 slots came, %d were handed out", len(handed))
 		}
@@ -257,15 +257,15 @@ func TestFirstComeFirstServed(t *testing.T) {
 func TestDeadInstanceIsNotHadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(time.Minute)
-		p.hope(0)
+		p.hope(0, firstGeneration)
 		first := backendtest.NewInstance("first")
-		m := p.add(first, 0, 4)
+		m := p.add(first, 0, 4, firstGeneration, 0)
 		s, err := p.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		first.Die(nil)
-		go p.add(backendtest.NewInstance("second"), 0, 4)
+		go p.add(backendtest.NewInstance("second"), 0, 4, firstGeneration, 0)
 		if results, err := s.Execute(t.Context(), items("x")); err != nil || string(results[0].Body) != "x" {
 			t.Errorf("%v, %v", results, err)
 		}

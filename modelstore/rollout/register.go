@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -14,25 +15,48 @@ import (
 func (m *Manager) Register(ctx context.Context, s Spec) (Registered, error) {
 	ctx, done := within(ctx, m.sealed)
 	defer done()
-	a, err := m.opts.Archives.Open(ctx, s.URL)
+	a, opened, err := m.open(ctx, &s)
 	if err != nil {
 		return Registered{}, err
 	}
+	return m.register(ctx, s, a, opened)
+}
+
+// open gives the archive of a registration, and what was done for it.
+func (m *Manager) open(ctx context.Context, s *Spec) (*archive.Archive, []Step, error) {
+	if s.Archive != nil {
+		a := s.Archive
+		s.Archive = nil // it is the generation's from here on
+		return a, s.Steps, nil
+	}
+	begun := time.Now()
+	a, err := m.opts.Archives.Open(ctx, s.URL)
+	return a, []Step{{stepOpen, time.Since(begun)}}, err
+}
+
+// register makes a version of an archive, which it owns from here on.
+func (m *Manager) register(ctx context.Context, s Spec, a *archive.Archive, opened []Step) (Registered, error) {
 	v, minWorkers, maxWorkers, err := m.plan(s, a)
 	if err == nil {
-		err = m.provide(ctx, v)
-	}
-	if err == nil {
-		err = m.admit(v)
+		err = m.isVacant(v.ref) // before the work, and again after it
 	}
 	if err != nil {
-		if v != nil {
-			v.unprovide()
-		}
 		return Registered{}, discard(a, err)
 	}
+	g := v.current.Load()
+	g.before = opened
+	if err := m.prepare(ctx, g); err != nil {
+		return Registered{}, discard(a, err)
+	}
+	if err := m.admit(v); err != nil {
+		if cleanup := g.release(true); cleanup != nil {
+			err = fmt.Errorf("%w (and its folder is left behind: %w)", err, cleanup)
+		}
+		return Registered{}, err
+	}
 	made := Registered{Ref: v.ref, Workers: minWorkers}
-	v.log.Info("model registered", "url", s.URL, "workers", minWorkers, "batch_size", v.settings.batchSize)
+	v.log.Info("model registered", "url", s.URL, "workers", minWorkers, "batch_size", g.settings.batchSize)
+	v.changed(ctx, g, Change{Kind: ChangeRegistered})
 	workers, _, err := v.resize(minWorkers, maxWorkers) //nolint:contextcheck // a worker outlives the call that adds it
 	if err != nil {
 		return made, err // it was unregistered in this very moment
@@ -41,7 +65,7 @@ func (m *Manager) Register(ctx context.Context, s Spec) (Registered, error) {
 		return made, nil
 	}
 	if err := awaitReady(ctx, workers); err != nil {
-		m.retract(context.WithoutCancel(ctx), v)
+		m.retract(WithActor(context.WithoutCancel(ctx), Actor{ActorOf(ctx).Who, "its workers did not start: " + reasonOf(err)}), v)
 		return made, startFailure(v.ref.Name, v.ref.Version, err)
 	}
 	return made, nil
@@ -69,10 +93,22 @@ func (m *Manager) plan(s Spec, a *archive.Archive) (v *Version, minWorkers, maxW
 		return nil, 0, 0, err
 	}
 	minWorkers, maxWorkers = m.opts.workers(s, preset, &a.Settings)
-	return &Version{
-		ref: ref, url: s.URL, settings: set, archive: a, pool: newPool(set.responseTimeout), launcher: m.opts.Launcher, limits: m.opts.Limits,
-		drain: m.opts.Drain, log: logger(m.opts.Logger, ref), manager: m, retired: make(chan struct{}), atStart: s.AtStartup,
-	}, minWorkers, maxWorkers, nil
+	v = &Version{
+		ref: ref, spec: s, pool: newPool(set.responseTimeout), launcher: m.opts.Launcher, limits: m.opts.Limits, generations: firstGeneration,
+		drain: m.opts.Drain, log: logger(m.opts.Logger, ref), manager: m, retired: make(chan struct{}), atStart: s.AtStartup, turn: make(chan struct{}, 1),
+	}
+	if m.opts.WarmUp == WarmUpAuto {
+		v.pool.lastGood = v.keepGood
+	}
+	v.current.Store(&generation{number: firstGeneration, version: v, url: s.URL, settings: set, archive: a, begun: time.Now()})
+	return v, minWorkers, maxWorkers, nil
+}
+
+// isVacant says why a version cannot be registered now.
+func (m *Manager) isVacant(ref infer.ModelRef) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.vacant(ref)
 }
 
 // admit puts a version among the models.
@@ -103,14 +139,6 @@ func (m *Manager) vacant(ref infer.ModelRef) error {
 		return fault.Newf(fault.Conflict, "Model version %s is already registered for model %s", ref.Version, ref.Name)
 	}
 	return nil
-}
-
-// discard forgets an archive that nobody will use, also its fetched copy, which would be in the way of the next try; it gives err.
-func discard(a *archive.Archive, err error) error {
-	if cleanup := a.Forget(); cleanup != nil {
-		return fmt.Errorf("%w (and its folder is left behind: %w)", err, cleanup)
-	}
-	return err
 }
 
 // retract takes a version back that did not come up.
@@ -161,8 +189,9 @@ func (m *Manager) dispose(ctx context.Context, v *Version) {
 	if err := v.stop(ctx); err != nil {
 		v.log.Error("workers were not ended", "reason", err.Error())
 	}
-	v.unprovide()
-	if err := v.archive.Forget(); err != nil {
+	g := v.current.Load()
+	v.changed(ctx, g, Change{Kind: ChangeUnregistered})
+	if err := g.release(true); err != nil {
 		v.log.Error("the model's files were not removed", "reason", err.Error())
 	}
 	v.log.Info("model unregistered")
@@ -181,7 +210,9 @@ func (m *Manager) Unregister(ctx context.Context, ref infer.ModelRef) error {
 		return err
 	}
 	m.remove(mod, v)
+	lost := m.dropTraffic(v.ref, len(mod.versions) == 0)
 	m.mu.Unlock()
+	m.tellTraffic(ctx, v.ref.Name, lost)
 	m.dispose(context.WithoutCancel(ctx), v)
 	return nil
 }
@@ -202,7 +233,11 @@ func (m *Manager) Scale(ctx context.Context, ref infer.ModelRef, minWorkers, max
 	if err != nil {
 		return err
 	}
+	v.mu.Lock()
+	v.scaled = true
+	v.mu.Unlock()
 	v.log.Info("model scaled", "min_workers", minWorkers, "max_workers", maxWorkers)
+	v.changed(ctx, v.current.Load(), Change{Kind: ChangeScaled, Reason: fmt.Sprintf("minimum %d, maximum %d", minWorkers, maxWorkers)})
 	if !synchronous {
 		return nil
 	}

@@ -214,7 +214,7 @@ func TestRefusals(t *testing.T) {
 				"no such version", h.Unregister(ctx, infer.ModelRef{Name: "a", Version: "9"}), fault.VersionNotFound,
 				"Model version: 9 does not exist for model: a",
 			},
-			{"default to nothing", h.SetDefault(infer.ModelRef{Name: "a", Version: "9"}), fault.VersionNotFound, "Model version 9 does not exist for model a"},
+			{"default to nothing", h.SetDefault(t.Context(), infer.ModelRef{Name: "a", Version: "9"}), fault.VersionNotFound, "Model version 9 does not exist for model a"},
 			{"max below min", h.Scale(ctx, infer.ModelRef{Name: "a"}, 1, 0, true), fault.BadRequest, "max_worker cannot be less than min_worker."},
 			{"negative", h.Scale(ctx, infer.ModelRef{Name: "a"}, -1, -1, true), fault.BadRequest, "min_worker is -1: it cannot be less than 0."},
 		} {
@@ -475,7 +475,7 @@ func TestVersions(t *testing.T) {
 		if diff := cmp.Diff([]string{"B", "a"}, h.StartupModels()); diff != "" {
 			t.Error(diff)
 		}
-		if err := h.SetDefault(infer.ModelRef{Name: "a", Version: "2.0"}); err != nil {
+		if err := h.SetDefault(t.Context(), infer.ModelRef{Name: "a", Version: "2.0"}); err != nil {
 			t.Error(err)
 		}
 		if err := h.Unregister(t.Context(), infer.ModelRef{Name: "a", Version: "1.0"}); err != nil {

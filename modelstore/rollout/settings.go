@@ -22,6 +22,7 @@ type settings struct {
 	useJobTicket, useVenv, continuousBatching, sequenceBatching             bool
 	sequenceMaxIdle, sequenceTimeout                                        time.Duration
 	maxNumSequence, maxSequenceJobQueue                                     int
+	swap                                                                    string
 }
 
 // TorchServe's word for a model that uses GPUs.
@@ -38,7 +39,7 @@ const (
 // identify gives the version that an archive is registered as: its name comes from the registration, else from the manifest, and for a
 // start-up model at last from the file's name.
 func identify(s Spec, a *archive.Archive) (infer.ModelRef, error) {
-	ref := infer.ModelRef{Name: s.Name, Version: a.Manifest.Model.ModelVersion}
+	ref := infer.ModelRef{Name: s.Name, Version: first(s.Version, a.Manifest.Model.ModelVersion)}
 	if ref.Name == "" {
 		ref.Name = a.Manifest.Model.ModelName
 	}
@@ -78,6 +79,7 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 		sequenceTimeout:     y.SequenceTimeout,
 		maxNumSequence:      y.MaxNumSequence,
 		maxSequenceJobQueue: y.MaxSequenceJobQueueSize,
+		swap:                first(y.Swap, o.Swap, SwapDual),
 	}
 	if y.SequenceMaxIdle == 0 { // TorchServe reads the settings of sequences only beside an idle time
 		r.sequenceTimeout, r.maxNumSequence, r.maxSequenceJobQueue = 0, 0, 0

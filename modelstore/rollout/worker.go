@@ -34,6 +34,7 @@ type worker struct {
 	restarts int    // instances after the first one
 	reason   string // of the last failure
 	first    error  // what the first start gave; read once settled is closed
+	took     []Step // parts of the last start
 	isDown   bool   // the last start failed or the instance died, and no new one is ready
 }
 
@@ -53,14 +54,15 @@ func delay(failures int) time.Duration {
 // forsake takes the pool's hope for the worker back: no request waits for it any more.
 func (w *worker) forsake(p *pool) { w.lost.Do(func() { p.lose(w.id) }) }
 
-// end tells the worker to end.
+// end tells the worker to end, once no sequence needs it any more.
 func (w *worker) end(p *pool) {
-	w.forsake(p)
+	p.dismiss(w.id)
 	w.cancel()
 }
 
 // run is the worker's goroutine. ctx ends when the worker is told to end.
-func (w *worker) run(ctx context.Context, v *Version) {
+func (w *worker) run(ctx context.Context, g *generation) {
+	v := g.version
 	defer close(w.done)
 	defer v.leaveGroup(w.group)
 	defer w.forsake(v.pool)
@@ -68,7 +70,7 @@ func (w *worker) run(ctx context.Context, v *Version) {
 	var since time.Time // of the first failure since an instance was ready
 	for {
 		l := &life{}
-		proved, err := w.serve(ctx, v, l)
+		proved, err := w.serve(ctx, g, l)
 		if ctx.Err() != nil {
 			return
 		}
@@ -80,8 +82,8 @@ func (w *worker) run(ctx context.Context, v *Version) {
 			since = time.Now()
 		}
 		w.fail(err)
-		if time.Since(since) >= v.settings.maxRetry {
-			v.log.Error("worker gave up", "worker", w.id, "failures", failures, "retry_window", v.settings.maxRetry, "reason", reasonOf(err))
+		if time.Since(since) >= g.settings.maxRetry {
+			v.log.Error("worker gave up", "worker", w.id, "failures", failures, "retry_window", g.settings.maxRetry, "reason", reasonOf(err))
 			w.giveUp()
 			w.forsake(v.pool)
 			<-ctx.Done()
@@ -99,28 +101,30 @@ func (w *worker) run(ctx context.Context, v *Version) {
 }
 
 // serve runs one instance from its start to its end. It says whether the instance proved itself, and why it ended.
-func (w *worker) serve(ctx context.Context, v *Version, l *life) (proved bool, err error) {
+func (w *worker) serve(ctx context.Context, g *generation, l *life) (proved bool, err error) {
+	v := g.version
 	w.adopt(l)
 	begun := time.Now()
-	inst, slots, err := w.start(ctx, v, l)
+	inst, slots, err := w.start(ctx, g, l)
 	if err != nil {
 		w.move(v, l, Failed, err)
 		w.move(v, l, Stopped, err)
 		return false, err
 	}
-	m := v.pool.add(inst, w.id, slots)
+	m := v.pool.add(inst, w.id, slots, g.number, max(g.settings.batchSize, 1))
 	readySince := time.Now()
 	w.setReady(inst, m)
 	w.move(v, l, Ready, nil)
 	w.settle(nil)
-	v.log.Info("worker is ready", "worker", w.id, "pid", inst.PID(), "after", time.Since(begun).Round(time.Millisecond))
+	g.ready()
+	v.log.Info("worker is ready", "worker", w.id, "generation", g.number, "pid", inst.PID(), "after", time.Since(begun).Round(time.Millisecond))
 	v.loaded(w.id, time.Since(begun))
 	select {
 	case <-ctx.Done():
 		w.retire(ctx, v, l, inst, m)
 		return true, nil
 	case <-m.overdue:
-		err = fault.Newf(fault.ResponseTimeout, "no answer within the response timeout of %s", v.responseTimeout())
+		err = fault.Newf(fault.ResponseTimeout, "no answer within the response timeout of %s", g.settings.responseTimeout)
 		v.pool.leave(m)
 		w.move(v, l, Failed, err)
 		w.kill(ctx, inst)
@@ -135,12 +139,15 @@ func (w *worker) serve(ctx context.Context, v *Version, l *life) (proved bool, e
 	return m.answered.Load() || time.Since(readySince) > provedAfter, err
 }
 
-// start launches an instance, loads the model, and tells how many batches the instance may have at the same time; on failure nothing is left of it.
-func (w *worker) start(ctx context.Context, v *Version, l *life) (_ backend.Instance, slots int, _ error) {
-	spec, err := v.process(w.id, w.devices)
+// start launches an instance, loads the model, warms it up, and tells how many batches the instance may have at the same time; on failure nothing is
+// left of it.
+func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.Instance, slots int, _ error) {
+	v := g.version
+	spec, err := g.process(w.id, w.devices)
 	if err != nil {
 		return nil, 0, err
 	}
+	begun := time.Now()
 	starting, cancel := context.WithTimeout(ctx, v.limits.Start)
 	inst, err := v.launcher.Launch(starting, spec)
 	cancel()
@@ -148,27 +155,37 @@ func (w *worker) start(ctx context.Context, v *Version, l *life) (_ backend.Inst
 		return nil, 0, err
 	}
 	w.setInstance(inst)
+	w.time(stepStart, begun)
 	w.move(v, l, Loading, nil)
-	loading, cancel := context.WithTimeout(ctx, v.settings.startupTimeout)
+	begun = time.Now()
+	loading, cancel := context.WithTimeout(ctx, g.settings.startupTimeout)
 	defer cancel()
-	info, err := inst.Load(loading, v.loadSpec(w.loadGPU()))
+	info, err := inst.Load(loading, g.loadSpec(w.loadGPU()))
 	if err != nil {
 		if loading.Err() != nil && ctx.Err() == nil {
-			late := fault.Newf(fault.LoadFailed, "the model was not loaded within the startup timeout of %s", v.settings.startupTimeout)
+			late := fault.Newf(fault.LoadFailed, "the model was not loaded within the startup timeout of %s", g.settings.startupTimeout)
 			late.Hint, late.Cause = "raise startupTimeout (model-config.yaml) or default_startup_timeout if the model needs more time", err
 			err = late
 		}
 		w.kill(ctx, inst)
 		return nil, 0, err
 	}
+	w.time(stepLoad, begun)
 	w.move(v, l, Warming, nil)
-	return inst, v.slots(info), nil
+	begun = time.Now()
+	if ran, err := g.warm(ctx, inst); err != nil {
+		w.kill(ctx, inst)
+		return nil, 0, err
+	} else if ran {
+		w.time(stepWarmUp, begun)
+	}
+	return inst, g.slots(info), nil
 }
 
 // retire lets the instance finish what it has, for as long as the version allows, and stops it.
 func (w *worker) retire(ctx context.Context, v *Version, l *life, inst backend.Instance, m *member) {
 	w.move(v, l, Draining, errRetired)
-	v.pool.leave(m)
+	v.pool.retire(m)
 	drained := time.NewTimer(v.drain)
 	defer drained.Stop()
 	select {
@@ -178,8 +195,9 @@ func (w *worker) retire(ctx context.Context, v *Version, l *life, inst backend.I
 	case <-v.manager.hurried.Done():
 		v.log.Warn("a batch did not end before the server had to, and is cut off", "worker", w.id)
 	case <-drained.C:
-		v.log.Warn("a batch did not end in time and is cut off", "worker", w.id, "drain", v.drain)
+		v.log.Warn("a batch or a sequence did not end in time and is cut off", "worker", w.id, "drain", v.drain)
 	}
+	v.pool.leave(m)
 	w.move(v, l, Stopping, errRetired)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.limits.Stop)
 	defer cancel()
@@ -273,6 +291,35 @@ func (w *worker) await(ctx context.Context) error {
 		return fault.New(fault.StartFailed, w.reason, nil)
 	}
 	return nil
+}
+
+// time notes how long a part of the start took.
+func (w *worker) time(step string, begun time.Time) {
+	took := time.Since(begun)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if step == stepStart {
+		w.took = nil
+	}
+	w.took = append(w.took, Step{step, took})
+}
+
+// timings gives how long the parts of the last start took.
+func (w *worker) timings() []Step {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.took
+}
+
+// state is that of its instance.
+func (w *worker) state() State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.current == nil {
+		return Starting
+	}
+	s, _ := w.current.read()
+	return s
 }
 
 // healthy says whether the worker is, or may get, ready (TorchServe's rule for /ping).

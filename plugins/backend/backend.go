@@ -87,6 +87,9 @@ type Pool interface {
 	AcquireFrom(ctx context.Context, worker int) (Slot, error)
 	// Workers gives the workers that are ready or may get ready. A worker keeps its identifier when its instance is replaced.
 	Workers() []int
+	// Pin keeps a worker that is to end for AcquireFrom until as many calls of Unpin: it knows what its sequences need.
+	Pin(worker int)
+	Unpin(worker int)
 	// Free is how many slots could be had at once. It is a hint: the number may be another one a moment later.
 	Free() int
 }

@@ -51,6 +51,12 @@ func (p *Pool) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) { r
 // Workers implements backend.Pool.
 func (p *Pool) Workers() []int { return []int{0} }
 
+// Pin implements backend.Pool: no worker of a Pool ends.
+func (p *Pool) Pin(int) {}
+
+// Unpin implements backend.Pool.
+func (p *Pool) Unpin(int) {}
+
 // Free implements backend.Pool.
 func (p *Pool) Free() int { return len(p.free) }
 

@@ -1,0 +1,122 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+)
+
+func (v *Version) describe(isDefault bool) Description {
+	v.mu.Lock()
+	g := v.current.Load()
+	workers := slices.Clone(g.workers)
+	minWorkers, maxWorkers, atStart, closing := v.min, v.max, v.atStart, v.closing
+	next, failure := v.next, v.failure
+	d := Description{Since: g.since, Steps: g.steps()}
+	v.mu.Unlock()
+	s := &g.settings
+	d.Ref, d.URL, d.Runtime, d.MinWorkers, d.MaxWorkers, d.BatchSize = v.ref, g.url, s.runtime, minWorkers, maxWorkers, s.batchSize
+	d.MaxBatchDelay, d.ResponseTimeout, d.StartupTimeout = s.maxBatchDelay, s.responseTimeout, s.startupTimeout
+	d.MaxRetryTimeout, d.ClientTimeout = s.maxRetry, s.clientTimeout
+	d.ParallelType, d.ParallelLevel, d.DeviceType, d.DeviceIDs = s.parallelType, s.parallelLevel, s.deviceType, s.deviceIDs
+	d.ContinuousBatching, d.Stateful, d.UseJobTicket, d.UseVenv = s.continuousBatching, s.sequenceBatching, s.useJobTicket, s.useVenv
+	d.SequenceMaxIdle, d.SequenceTimeout = s.sequenceMaxIdle, s.sequenceTimeout
+	d.MaxNumSequence, d.MaxSequenceJobQueue = s.maxNumSequence, s.maxSequenceJobQueue
+	d.QueueSize, d.Default, d.LoadedAtStartup = s.queueSize, isDefault, atStart
+	d.Generation, d.Digest, d.Source, d.Swap = g.number, g.archive.Digest, g.source(), s.swap
+	d.Workers = describeAll(workers)
+	d.State, d.Reason = summary(d.Workers, minWorkers, closing)
+	if next != nil {
+		d.Updating = next.update()
+		if d.State == stateServing {
+			d.State = "updating"
+		}
+	}
+	if failure != nil {
+		f := *failure
+		d.LastFailure = &f
+		if d.Reason == "" {
+			d.Reason = "the last change failed and the one before it serves: " + f.Reason
+		}
+	}
+	return d
+}
+
+func describeAll(workers []*worker) []Worker {
+	all := make([]Worker, 0, len(workers))
+	for _, w := range workers {
+		all = append(all, w.describe())
+	}
+	return all
+}
+
+// update tells about a generation that is being started.
+func (g *generation) update() *Update {
+	g.version.mu.Lock()
+	workers := slices.Clone(g.workers)
+	g.version.mu.Unlock()
+	u := &Update{Generation: g.number, Digest: g.archive.Digest, Since: g.begun, State: "preparing"}
+	slowest := Stopped
+	for _, w := range workers {
+		if s := w.state(); s < slowest {
+			slowest, u.State = s, s.String()
+		}
+	}
+	return u
+}
+
+// steps are the parts of the generation's load: those before its workers were started, and the longest time that one of them took for each of the
+// others. The version's mu is held.
+func (g *generation) steps() []Step {
+	all := slices.Clone(g.before)
+	longest := map[string]time.Duration{}
+	for _, w := range g.workers {
+		for _, s := range w.timings() {
+			longest[s.Name] = max(longest[s.Name], s.Took)
+		}
+	}
+	for _, name := range []string{stepStart, stepLoad, stepWarmUp} {
+		if took, ok := longest[name]; ok {
+			all = append(all, Step{name, took})
+		}
+	}
+	return all
+}
+
+// The steps of a load.
+const (
+	stepOpen         = "open"
+	stepDependencies = "dependencies"
+	stepStart        = "start"
+	stepLoad         = "load"
+	stepWarmUp       = "warm_up"
+)
+
+const stateServing = "serving"
+
+// summary computes the version's state from its workers; it is never stored.
+func summary(workers []Worker, minWorkers int, closing bool) (state, reason string) {
+	ready, failed := 0, 0
+	for _, w := range workers {
+		switch {
+		case w.Ready:
+			ready++
+		case w.State == "failed" || w.State == "waiting":
+			failed++
+			reason = w.Reason
+		}
+	}
+	switch {
+	case closing:
+		return "draining", ""
+	case len(workers) == 0:
+		return "idle", "it has no workers"
+	case ready >= minWorkers:
+		return stateServing, reason
+	case failed == 0:
+		return "deploying", ""
+	case ready > 0:
+		return "degraded", reason
+	default:
+		return "failed", reason
+	}
+}

@@ -1,0 +1,392 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
+)
+
+// How a version is replaced.
+const (
+	SwapDual    = "dual"     // the new workers start beside the old ones
+	SwapInPlace = "in_place" // the old ones end first; requests wait meanwhile
+)
+
+// ErrSuperseded is what a Deploy ends with when another one of the same version came before it was done.
+var ErrSuperseded = errors.New("a newer change of the model came before this one was ready")
+
+// Replaced is a generation that serves no more.
+type Replaced struct {
+	Ref        infer.ModelRef
+	Generation int
+	Digest     string
+	Source     string
+	URL        string
+	Archive    *archive.Archive
+	Next       string // digest of the archive that serves in its place
+}
+
+// Deploy makes a Spec's archive what runs as its name and version. A version that is not there is registered; one that is there goes on serving until
+// the new workers are ready, and for good if they do not get ready: the error then says why. What waits is not touched. A newer Deploy of the same
+// version ends this one with ErrSuperseded.
+func (m *Manager) Deploy(ctx context.Context, s Spec) (Registered, error) {
+	ctx, done := within(ctx, m.sealed)
+	defer done()
+	a, opened, err := m.open(ctx, &s)
+	if err != nil {
+		return Registered{}, err
+	}
+	ref, err := identify(s, a)
+	if err != nil {
+		return Registered{}, discard(a, err)
+	}
+	m.mu.Lock()
+	var v *Version
+	if mod := m.models[ref.Name]; mod != nil {
+		v = mod.versions[ref.Version]
+	}
+	m.mu.Unlock()
+	if v == nil {
+		return m.register(ctx, s, a, opened)
+	}
+	return v.replace(ctx, s, a, opened)
+}
+
+// replace starts a generation of an archive, which it owns, and makes it the current one.
+func (v *Version) replace(ctx context.Context, s Spec, a *archive.Archive, opened []Step) (Registered, error) {
+	made := Registered{Ref: v.ref}
+	ctx, end, err := v.begin(ctx)
+	if err != nil {
+		return made, errors.Join(err, a.Close())
+	}
+	defer end()
+	begun := time.Now()
+	g, err := v.follow(s, a, opened)
+	if err != nil {
+		v.fail(ctx, nil, a.Digest, begun, err)
+		return made, errors.Join(err, a.Close())
+	}
+	made.Workers = g.min
+	v.changed(ctx, g, Change{Kind: ChangeUpdating})
+	if err := v.manager.prepare(ctx, g); err != nil {
+		v.fail(ctx, g, a.Digest, begun, err)
+		return made, errors.Join(err, a.Close())
+	}
+	v.setNext(g)
+	defer v.setNext(nil)
+	if g.settings.swap == SwapInPlace {
+		err = v.swapInPlace(ctx, g)
+	} else {
+		err = v.swapDual(ctx, g)
+	}
+	if err != nil {
+		v.fail(ctx, g, a.Digest, begun, err)
+		return made, errors.Join(err, g.release(false))
+	}
+	v.mu.Lock()
+	v.failure = nil
+	steps := g.steps()
+	v.mu.Unlock()
+	v.log.Info("model swapped", "generation", g.number, "source", g.source(), "digest", a.Digest, "after", time.Since(begun).Round(time.Millisecond))
+	v.changed(ctx, g, Change{Kind: ChangeSwapped, Took: time.Since(begun), Steps: steps})
+	return made, nil
+}
+
+// begin waits for the turn of an update, which voids the one before it. The function must be called at its end.
+func (v *Version) begin(ctx context.Context) (context.Context, func(), error) {
+	ctx, void := context.WithCancelCause(ctx)
+	v.mu.Lock()
+	if v.closing {
+		v.mu.Unlock()
+		void(nil)
+		return ctx, nil, fault.Newf(fault.ModelNotFound, "Model not found: %s", v.ref.Name)
+	}
+	if v.void != nil {
+		v.void(ErrSuperseded)
+	}
+	v.void = void
+	v.ticket++
+	mine := v.ticket
+	v.mu.Unlock()
+	end := func() {
+		v.mu.Lock()
+		if v.ticket == mine {
+			v.void = nil
+		}
+		v.mu.Unlock()
+		void(nil)
+	}
+	select {
+	case v.turn <- struct{}{}:
+	case <-ctx.Done():
+		end()
+		return ctx, nil, context.Cause(ctx)
+	}
+	if ctx.Err() != nil {
+		<-v.turn
+		end()
+		return ctx, nil, context.Cause(ctx)
+	}
+	return ctx, func() {
+		<-v.turn
+		end()
+	}, nil
+}
+
+// follow makes the generation after the current one. What the registration asked for holds on, and so do numbers of workers that were set by hand.
+func (v *Version) follow(s Spec, a *archive.Archive, opened []Step) (*generation, error) {
+	o := &v.manager.opts
+	v.mu.Lock()
+	merged := s.after(v.spec)
+	merged.AtStartup = v.atStart
+	v.generations++
+	number, scaled, minWorkers, maxWorkers := v.generations, v.scaled, v.min, v.max
+	v.mu.Unlock()
+	preset := o.Presets[v.ref]
+	set, err := o.resolve(merged, preset, a)
+	if err != nil {
+		return nil, err
+	}
+	if !scaled {
+		minWorkers, maxWorkers = o.workers(merged, preset, &a.Settings)
+		if minWorkers == 0 { // it serves now, whoever said so
+			minWorkers, maxWorkers = v.numbers()
+		}
+	}
+	return &generation{
+		number: number, version: v, url: s.URL, settings: set, archive: a, before: opened, begun: time.Now(), min: minWorkers, max: maxWorkers,
+	}, nil
+}
+
+func (v *Version) numbers() (minWorkers, maxWorkers int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.min, v.max
+}
+
+// after completes a Spec by what an earlier one asked for.
+func (s *Spec) after(before Spec) Spec {
+	merged := *s
+	merged.Handler, merged.Runtime = first(s.Handler, before.Handler), first(s.Runtime, before.Runtime)
+	merged.Exact = s.Exact || before.Exact
+	if merged.BatchSize == nil {
+		merged.BatchSize = before.BatchSize
+	}
+	if merged.MaxBatchDelay == nil {
+		merged.MaxBatchDelay = before.MaxBatchDelay
+	}
+	if merged.ResponseTimeout == nil {
+		merged.ResponseTimeout = before.ResponseTimeout
+	}
+	if merged.StartupTimeout == nil {
+		merged.StartupTimeout = before.StartupTimeout
+	}
+	if merged.InitialWorkers == nil {
+		merged.InitialWorkers, merged.MaxWorkers = before.InitialWorkers, before.MaxWorkers
+	}
+	return merged
+}
+
+func (v *Version) setNext(g *generation) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.next = g
+}
+
+// launch starts the workers of a generation, and returns when all are ready.
+func (v *Version) launch(ctx context.Context, g *generation) error {
+	v.mu.Lock()
+	workers, _, err := g.resize(g.min, g.max)
+	v.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return awaitReady(ctx, workers)
+}
+
+// swapDual starts the new generation beside the old one, and lets the old one drain once the new one serves.
+func (v *Version) swapDual(ctx context.Context, g *generation) error {
+	if err := v.guard(g); err != nil {
+		return err
+	}
+	for {
+		if err := v.launch(ctx, g); err != nil { //nolint:contextcheck // a worker outlives the call that adds it
+			v.undo(ctx, g)
+			return err
+		}
+		if ctx.Err() != nil {
+			v.undo(ctx, g)
+			return context.Cause(ctx)
+		}
+		old, done := v.promote(g, g.min)
+		if done {
+			v.retireGeneration(ctx, old, g)
+			return nil
+		}
+	}
+}
+
+// promote makes g the current generation. It fails when fewer than least of its workers are ready.
+func (v *Version) promote(g *generation, least int) (old *generation, done bool) {
+	v.mu.Lock()
+	if !v.pool.promote(g.number, least, g.settings.responseTimeout) {
+		v.mu.Unlock()
+		return nil, false
+	}
+	old = v.current.Swap(g)
+	if least > 0 {
+		g.since = time.Now()
+	}
+	if v.scaled && (v.min != g.min || v.max != g.max) { // somebody scaled meanwhile
+		_, _, _ = g.resize(v.min, v.max) // it fits as it did when it was asked for
+	}
+	v.min, v.max = g.min, g.max
+	v.mu.Unlock()
+	if v.manager.opts.Swapped != nil {
+		v.manager.opts.Swapped(v)
+	}
+	return old, true
+}
+
+// ready notes that a worker of the generation is ready for the first time.
+func (g *generation) ready() {
+	g.version.mu.Lock()
+	defer g.version.mu.Unlock()
+	if g.since.IsZero() && g.version.current.Load() == g {
+		g.since = time.Now()
+	}
+}
+
+// retireGeneration lets a generation that serves no more drain, behind the caller's back.
+func (v *Version) retireGeneration(ctx context.Context, old, next *generation) {
+	m := v.manager
+	ctx = context.WithoutCancel(ctx)
+	m.retiring.Go(func() {
+		begun := time.Now()
+		if err := old.stop(ctx); err != nil {
+			v.log.Error("workers were not ended", "generation", old.number, "reason", err.Error())
+		}
+		m.replaced(ctx, old, next)
+		v.changed(ctx, old, Change{Kind: ChangeDrained, Took: time.Since(begun)})
+		if err := old.release(false); err != nil {
+			v.log.Error("the files of the model before were not removed", "generation", old.number, "reason", err.Error())
+		}
+	})
+}
+
+func (m *Manager) replaced(ctx context.Context, old, next *generation) {
+	if m.opts.Replaced == nil {
+		return
+	}
+	m.opts.Replaced(ctx, Replaced{
+		Ref: old.version.ref, Generation: old.number, Digest: old.archive.Digest, Source: old.archive.Source, URL: old.url, Archive: old.archive,
+		Next: next.archive.Digest,
+	})
+}
+
+// swapInPlace ends the old generation before it starts the new one, and starts the old one again if that fails. What waits and what comes meanwhile
+// waits for the workers.
+func (v *Version) swapInPlace(ctx context.Context, g *generation) error {
+	v.pool.promise()
+	old := v.current.Load()
+	err := old.stop(ctx)
+	if err == nil {
+		v.promote(g, 0)
+		v.mu.Lock()
+		workers, _, resizeErr := g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
+		v.mu.Unlock()
+		v.pool.fulfil()
+		if err = resizeErr; err == nil {
+			err = awaitReady(ctx, workers)
+		}
+		if err == nil {
+			v.retireGeneration(ctx, old, g)
+			return nil
+		}
+		v.pool.promise()
+		v.undo(ctx, g)
+	}
+	v.mu.Lock()
+	old.ended = false
+	closing := v.closing
+	v.mu.Unlock()
+	if closing {
+		v.pool.fulfil()
+		return err
+	}
+	v.promote(old, 0)
+	v.mu.Lock()
+	_, _, restart := old.resize(old.min, old.max) //nolint:contextcheck // the same
+	v.mu.Unlock()
+	v.pool.fulfil()
+	return errors.Join(err, restart)
+}
+
+// undo ends the workers of a generation that will not serve.
+func (v *Version) undo(ctx context.Context, g *generation) {
+	if err := g.stop(context.WithoutCancel(ctx)); err != nil {
+		v.log.Error("workers were not ended", "generation", g.number, "reason", err.Error())
+	}
+}
+
+// fail notes and tells why an update did not come to serve.
+func (v *Version) fail(ctx context.Context, g *generation, digest string, begun time.Time, err error) {
+	kind := ChangeSwapFailed
+	switch {
+	case errors.Is(err, ErrSuperseded):
+		kind = ChangeSuperseded
+	case errors.Is(err, errRetired), fault.Is(err, fault.Draining):
+		return // the version, or the server, ends
+	case fault.Is(err, fault.MemoryGuard):
+		kind = ChangeRefused
+	}
+	c := Change{Kind: kind, Reason: reasonOf(err), Took: time.Since(begun)}
+	v.mu.Lock()
+	if kind != ChangeSuperseded {
+		attempts := 1
+		if v.failure != nil && v.failure.Digest == digest {
+			attempts += v.failure.Attempts
+		}
+		v.failure = &Failure{At: time.Now(), Digest: digest, Reason: c.Reason, Attempts: attempts}
+	}
+	if g != nil {
+		c.Steps = g.steps()
+	}
+	v.mu.Unlock()
+	if kind != ChangeSuperseded {
+		v.log.Error("the changed model does not serve, the one before it goes on", "reason", c.Reason, "digest", digest)
+	}
+	v.changed(ctx, g, c)
+}
+
+// guard refuses a dual swap whose workers would not fit beside those that serve.
+func (v *Version) guard(g *generation) error {
+	if v.manager.opts.Available == nil {
+		return nil
+	}
+	left, known := v.manager.opts.Available()
+	if !known {
+		return nil
+	}
+	v.mu.Lock()
+	var most int64
+	for _, w := range v.current.Load().workers {
+		most = max(most, w.private())
+	}
+	v.mu.Unlock()
+	need := most * int64(g.min)
+	if need <= left {
+		return nil
+	}
+	const mega = 1 << 20
+	f := fault.Newf(fault.MemoryGuard, "the new workers would not fit beside the old ones: %d workers of about %d MiB need %d MiB, and %d MiB are left",
+		g.min, most/mega, need/mega, left/mega)
+	f.Hint = fmt.Sprintf("set swap: %s in the model's configuration file (the old workers then end first, and requests wait meanwhile), use fewer workers, "+
+		"or switch the guard off by swap_memory_guard=false", SwapInPlace)
+	return f
+}
