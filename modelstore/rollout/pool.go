@@ -202,6 +202,13 @@ func (p *pool) sideline(m *member) {
 	p.quit(m)
 }
 
+// isToCome says whether a generation is to be promoted yet.
+func (p *pool) isToCome(generation int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return generation > p.current
+}
+
 // hasWorkers says whether there is one.
 func (p *pool) hasWorkers() bool {
 	p.mu.Lock()
@@ -269,13 +276,14 @@ func (p *pool) add(inst backend.Instance, worker, slots, generation, maxBatch in
 		overdue: make(chan struct{}),
 	}
 	p.mu.Lock()
+	h := p.hopes[worker]
 	switch {
+	case h == nil || h.dismissed || generation < p.current: // it came up when it was about to go
+		p.sideline(m)
 	case generation == p.current:
 		p.ready = append(p.ready, m)
-	case generation > p.current:
+	default:
 		p.held = append(p.held, m)
-	default: // it came up again when it was about to go
-		p.sideline(m)
 	}
 	found := p.matches()
 	p.mu.Unlock()

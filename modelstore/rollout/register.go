@@ -64,7 +64,7 @@ func (m *Manager) register(ctx context.Context, s Spec, a *archive.Archive, open
 	if !s.Synchronous || minWorkers == 0 {
 		return made, nil
 	}
-	if err := awaitReady(ctx, workers); err != nil {
+	if err := v.await(ctx, g, workers); err != nil {
 		m.retract(WithActor(context.WithoutCancel(ctx), Actor{ActorOf(ctx).Who, "its workers did not start: " + reasonOf(err)}), v)
 		return made, startFailure(v.ref.Name, v.ref.Version, err)
 	}
@@ -229,6 +229,7 @@ func (m *Manager) Scale(ctx context.Context, ref infer.ModelRef, minWorkers, max
 	case maxWorkers < minWorkers:
 		return fault.New(fault.BadRequest, "max_worker cannot be less than min_worker.", nil)
 	}
+	g := v.current.Load()
 	wanted, removed, err := v.resize(minWorkers, maxWorkers) //nolint:contextcheck // a worker outlives the call that adds it
 	if err != nil {
 		return err
@@ -246,7 +247,7 @@ func (m *Manager) Scale(ctx context.Context, ref infer.ModelRef, minWorkers, max
 	if err := removed(ctx); err != nil {
 		return err
 	}
-	if err := awaitReady(ctx, wanted); err != nil {
+	if err := v.await(ctx, g, wanted); err != nil {
 		if isCancel(err) {
 			return err
 		}

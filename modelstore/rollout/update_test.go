@@ -167,6 +167,9 @@ func TestFailedUpdateLeavesTheOldOne(t *testing.T) {
 				if n := len(h.launcher.Live()); n != 1 {
 					t.Errorf("%d instances live", n)
 				}
+				if c := told.last(ChangeWorkerFailed); !strings.HasPrefix(c.Reason, "worker 90") || c.Digest != "bad" {
+					t.Errorf("told of the worker %+v", c)
+				}
 				if c := told.last(ChangeSwapFailed); c.Reason == "" || c.Generation != 3 || c.Digest != "bad" || c.Actor.Who != "test" {
 					t.Errorf("told %+v", c)
 				}
@@ -462,6 +465,41 @@ func TestScaleHoldsOverASwap(t *testing.T) {
 	})
 }
 
+// TestWaitingForAReplacedGeneration: a registration and a change of scale that wait for workers which are replaced meanwhile wait for those that replace
+// them.
+func TestWaitingForAReplacedGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, digestLauncher(func(ctx context.Context, digest string) error {
+			if digest == "slow" {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}), archives{}, nil)
+		defer h.end(t)
+		registered, scaled := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := h.Register(t.Context(), Spec{Archive: load("slow"), Synchronous: true})
+			registered <- err
+		}()
+		synctest.Wait()
+		go func() { scaled <- h.Scale(t.Context(), infer.ModelRef{Name: "m"}, 2, 2, true) }()
+		synctest.Wait()
+		if err := deploy(t, h, "two"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-registered; err != nil {
+			t.Errorf("the registration ended with %v", err)
+		}
+		if err := <-scaled; err != nil {
+			t.Errorf("scaling ended with %v", err)
+		}
+		mustAnswer(t, h, "two")
+		if d := h.describe(t, "m"); len(d.Workers) != 2 {
+			t.Errorf("described as %+v", d)
+		}
+	})
+}
+
 // TestRequestsOverManySwaps has clients without pause over a hundred swaps: every request is answered, and by no older generation than the one that
 // served when it was sent.
 func TestRequestsOverManySwaps(t *testing.T) {
@@ -561,7 +599,7 @@ func TestWarmUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ran := 0
+				var ran atomic.Int64
 				l := digestLauncher(nil)
 				launch := l.LaunchFunc
 				l.LaunchFunc = func(ctx context.Context, n int, spec backend.ProcessSpec) (*backendtest.Instance, error) {
@@ -569,8 +607,7 @@ func TestWarmUp(t *testing.T) {
 					if strings.HasSuffix(spec.Dir, "/two") {
 						answer := i.PredictFunc
 						i.PredictFunc = func(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
-							ran++
-							if c.answer != nil && ran == 1 {
+							if ran.Add(1) == 1 && c.answer != nil {
 								return c.answer(i)
 							}
 							return answer(ctx, items)
@@ -584,8 +621,8 @@ func TestWarmUp(t *testing.T) {
 				if err := deploy(t, h, "two"); (err != nil) != c.fails {
 					t.Fatalf("deploy: %v", err)
 				}
-				if ran != c.ran {
-					t.Errorf("%d warm-up requests, want %d", ran, c.ran)
+				if n := ran.Load(); n != int64(c.ran) {
+					t.Errorf("%d warm-up requests, want %d", n, c.ran)
 				}
 			})
 		})

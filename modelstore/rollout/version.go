@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,6 +144,21 @@ func awaitReady(ctx context.Context, workers []*worker) error {
 		}
 	}
 	return first
+}
+
+// await waits until the workers of a generation are ready, or those of the one that has replaced it meanwhile.
+func (v *Version) await(ctx context.Context, g *generation, workers []*worker) error {
+	for {
+		err := awaitReady(ctx, workers)
+		now := v.current.Load()
+		if err == nil || now == g || ctx.Err() != nil {
+			return err
+		}
+		g = now
+		v.mu.Lock()
+		workers = slices.Clone(g.workers)
+		v.mu.Unlock()
+	}
 }
 
 // stop ends the version: the update that runs, and all the workers, for which it waits; running batches may end first.

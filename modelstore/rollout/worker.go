@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -82,6 +83,11 @@ func (w *worker) run(ctx context.Context, g *generation) {
 			since = time.Now()
 		}
 		w.fail(err)
+		v.changed(ctx, g, Change{Kind: ChangeWorkerFailed, Reason: fmt.Sprintf("worker %d: %s", w.id, reasonOf(err))})
+		if v.pool.isToCome(g.number) { // the update has failed with it; who asked for that may try again
+			<-ctx.Done()
+			return
+		}
 		if time.Since(since) >= g.settings.maxRetry {
 			v.log.Error("worker gave up", "worker", w.id, "failures", failures, "retry_window", g.settings.maxRetry, "reason", reasonOf(err))
 			w.giveUp()
