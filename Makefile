@@ -33,9 +33,10 @@ run: ## Set everything up and serve the example model in the foreground
 	@tools/run.sh
 
 .PHONY: build
-build: ## Build bin/flambeau (no cgo) and bin/libflambeau.so (for Python workers)
+build: ## Build bin/flambeau (no cgo), bin/flambeau-onnx, and bin/libflambeau.so (for Python workers)
 	@tools/prerequisites.sh
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/flambeau ./cmd/flambeau
+	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/flambeau-onnx ./cmd/flambeau-onnx
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -buildmode=c-shared -o bin/libflambeau.so ./cmd/libflambeau
 
 .PHONY: wheel
@@ -72,6 +73,10 @@ conformance: ## Compare with the recorded answers of TorchServe (needs ../shared
 .PHONY: compare
 compare: ## Run the corpus of handlers on a real TorchServe and on Flambeau, and compare (needs Java)
 	@tools/compare.sh $(COMPARE)
+
+.PHONY: swaps
+swaps: ## Change models 1,000 times under load, with kills and broken archives, and print the figures (needs Java)
+	@tools/swaps.sh
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (20s)

@@ -34,6 +34,12 @@ go_tests() { # what is shown, report, packages…
 	"$GO" tool -modfile=tools/check/go.mod gotestsum --format "$format" --junitfile ".build/$report.xml" -- -race -shuffle=on "$@"
 }
 
+# The tests of modelstore/source build it, too, and fail if they cannot: here it has the time that it needs, and says why it cannot be had.
+s3_server() {
+	CGO_ENABLED=0 "$GO" build -modfile=tools/s3/go.mod -o .build/versitygw github.com/versity/versitygw/cmd/versitygw
+	.build/versitygw --version
+}
+
 go_unit() {
 	local packages
 	mapfile -t packages < <("$GO" list ./... | grep -v '/test/')
@@ -41,7 +47,7 @@ go_unit() {
 }
 
 go_e2e() {
-	FLAMBEAU_TEST_REQUIRED=1 FLAMBEAU_TEST_PYTHON="$PWD/.venv-test/bin/python" go_tests testname "$@" -timeout 20m -count=1 ./test/...
+	FLAMBEAU_TEST_REQUIRED=1 FLAMBEAU_TEST_PYTHON="$PWD/.venv-test/bin/python" go_tests testname "$@" -p 1 -timeout 20m -count=1 ./test/...
 }
 
 # The same against a server with the race detector in it. The tutorial runs the commands of the wheel, and those only.
@@ -57,9 +63,9 @@ python_tests() {
 }
 
 case $which in
-all) steps 7 ;;
+all) steps 8 ;;
 setup) steps 3 ;;
-go) steps 2 ;;
+go) steps 3 ;;
 python) steps 4 ;;
 e2e) steps 5 ;;
 *)
@@ -73,7 +79,10 @@ if [[ $which != go ]]; then
 	step "the wheel: server, worker library, Python packages; installed in .venv-test" wheel
 fi
 case $which in
-all | go) step "Go tests with the race detector" go_unit ;;&
+all | go)
+	step "an S3 server for the tests (tools/s3; the first time it is built: two minutes)" s3_server
+	step "Go tests with the race detector" go_unit
+	;;&
 all | python) step "Python tests" python_tests ;;&
 all | e2e)
 	step "end-to-end tests: the installed wheel, real workers, real torch" go_e2e e2e

@@ -27,7 +27,7 @@ type outcome struct {
 // cli runs a command line in this process. The working folder is the package's: tests that need another one change to it.
 func cli(environ []string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
-	p := &program{environ: environ, stdout: &stdout, stderr: &stderr}
+	p := &program{environ: environ, stdout: &stdout, stderr: &stderr, now: func() time.Time { return time.Date(2026, 1, 2, 3, 7, 10, 0, time.UTC) }}
 	status := p.run(context.Background(), append([]string{"flambeau"}, args...))
 	return outcome{status, stdout.String(), stderr.String()}
 }
@@ -42,6 +42,17 @@ func TestCommandLine(t *testing.T) {
 		{"", exitUsage, "", "usage: flambeau COMMAND"},
 		{"help", exitOK, "usage: flambeau COMMAND", ""},
 		{"--help", exitOK, "serve models in the foreground", ""},
+		{"help", exitOK, "\n\nlook at a server:\n  ps          list the models", ""},
+		{"help rollback", exitOK, "usage: flambeau rollback [-h] [--to DIGEST] [--yes]", ""},
+		{"help traffic", exitOK, "\nwhich server:\n  --url URL", ""},
+		{"rollback", exitUsage, "", "required: MODEL[/VERSION]"},
+		{"history a b", exitUsage, "", "unrecognized arguments: b"},
+		{"traffic m --weight canary", exitUsage, "", `--weight is "canary": it has to be VERSION=PERCENT`},
+		{"traffic m --weight canary=x", exitUsage, "", `--weight is "canary=x"`},
+		{"traffic m --label =2.0", exitUsage, "", `--label is "=2.0": it has to be LABEL=VERSION`},
+		{"rollback m --url http://127.0.0.1:1", exitUsage, "", "say so by --yes"},
+		{"rollback m --yes --url http://127.0.0.1:1", exitUnreachable, "", "no server answers"},
+		{"events --follow --url http://127.0.0.1:1", exitUnreachable, "", "no server answers"},
 		{"help serve", exitOK, "usage: flambeau serve", ""},
 		{"version", exitOK, "flambeau dev (TorchServe 0.12.0)", ""},
 		{"--version", exitOK, "flambeau dev (TorchServe 0.12.0)", ""},
@@ -152,7 +163,7 @@ func TestStopWithoutServer(t *testing.T) {
 	}
 }
 
-// managementAPI answers as a server with two models.
+// managementAPI answers as a TorchServe with two models.
 func managementAPI(t *testing.T) string {
 	t.Helper()
 	const worker = `{"id": "9000", "startTime": "2026-01-02T03:04:05.678Z", "status": "READY", "memoryUsage": 104857600, "pid": 7, "gpu": false, "gpuUsage": "N/A"}`
@@ -172,6 +183,10 @@ func managementAPI(t *testing.T) string {
 			return
 		}
 		w.WriteHeader(http.StatusNotFound)
+		if strings.HasPrefix(r.URL.Path, "/admin/") {
+			printf(w, "%s", `{"code": 404, "type": "ResourceNotFoundException", "message": "Requested resource is not found, please refer to API document."}`)
+			return
+		}
 		printf(w, "%s", `{"code": 404, "type": "ModelNotFoundException", "message": "Model not found: gone"}`)
 	}))
 	t.Cleanup(srv.Close)
@@ -182,9 +197,9 @@ func TestPS(t *testing.T) {
 	t.Parallel()
 	url := managementAPI(t)
 	got := cli([]string{"FLAMBEAU_URL=" + url}, "ps", "--token", "secret")
-	want := `MODEL  VERSION  STATE    WORKERS  WAITING  BATCH  MEMORY   URL
-m      1.0 *    serving  1/1      10/100   4      100 MiB  m.mar
-m      2        idle     0/0      10/100   4      -        m.mar
+	want := `NAME  VERSION  STATE    WORKERS  QUEUE   BATCH  P99  MEM      SINCE   REASON
+m     1.0 *    serving  1/1      10/100  4      -    100 MiB  3m ago  -
+m     2        idle     0/0      10/100  4      -    -        -       -
 `
 	if diff := cmp.Diff(outcome{exitOK, want, ""}, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/internal/config"
@@ -33,13 +34,18 @@ const (
 
 func main() {
 	p := &program{environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr}
+	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		p.stdin = os.Stdin
+	}
 	os.Exit(p.run(context.Background(), os.Args))
 }
 
 // program is one run of the command line.
 type program struct {
 	environ        []string
+	stdin          io.Reader // whom questions may be asked; nil for nobody
 	stdout, stderr io.Writer
+	now            func() time.Time // nil: the time
 }
 
 // command is one of flambeau's subcommands.
@@ -47,16 +53,24 @@ type command struct {
 	name, about string
 	run         func(ctx context.Context, args []string) int
 	hidden      bool
+	group       string // the heading of the help that begins with this command; "" for that of the one before
 }
 
 func (p *program) commands() []command {
 	return []command{
-		{name: "serve", about: "serve models in the foreground", run: p.serve},
+		{name: "serve", about: "serve models in the foreground", run: p.serve, group: "serve models"},
 		{name: "run", about: "run one request through a model, with no server", run: p.runModel},
-		{name: "ps", about: "list the models of a server and what their workers do", run: p.ps},
-		{name: "show", about: "show everything about one model", run: p.show},
-		{name: "config", about: "show the settings and where each came from", run: p.config},
 		{name: "torchserve", about: "TorchServe's command line", run: p.torchserve},
+		{name: "check", about: "say what will fail with an archive, without running its code", run: p.check},
+		{name: "ps", about: "list the models of a server and what their workers do", run: p.ps, group: "look at a server"},
+		{name: "show", about: "show everything about one model", run: p.show},
+		{name: "events", about: "tell what happened", run: p.events},
+		{name: "history", about: "tell what changed what serves of a model, who did it, and why", run: p.history},
+		{name: "store", about: "list the model store and what was decided about each archive", run: p.store},
+		{name: "traffic", about: "labels, weights and A/B tests of a model's versions", run: p.traffic, group: "change what a server does"},
+		{name: "rollback", about: "make an earlier archive of a model serve again", run: p.rollback},
+		{name: "reload", about: "look at a model's files again", run: p.reload},
+		{name: "config", about: "show the settings and where each came from", run: p.config, group: "the rest"},
 		{name: "version", about: "show the version", run: p.printVersion},
 		{name: "docs", run: p.docs, hidden: true},
 	}
@@ -98,7 +112,10 @@ func (p *program) helpFor(ctx context.Context, args []string) int {
 
 func (p *program) help(w io.Writer) {
 	printf(w, "Flambeau %s, a model server that takes the place of TorchServe %s.\n\nusage: flambeau COMMAND [options]\n\n", version, torchServeVersion)
-	for _, c := range p.commands() {
+	for i, c := range p.commands() {
+		if c.group != "" {
+			printf(w, "%s%s:\n", strings.Repeat("\n", min(i, 1)), c.group)
+		}
 		if !c.hidden {
 			printf(w, "  %-12s%s\n", c.name, c.about)
 		}

@@ -33,6 +33,7 @@ func newMeasures(ctx context.Context, cfg *config.Config, logs *logfiles.Logs, c
 	m := &measures{changed: changed}
 	opts := telemetry.Options{
 		Mode: telemetry.Mode(cfg.MetricsMode), AutoDetect: cfg.MetricsAutoDetect, Logger: logs.Server(), State: m.state,
+		Store:     m.store,
 		ServerLog: func(line string) { logs.ServerMetric(time.Now(), line) },
 		ModelLog:  func(line string) { logs.ModelMetric(time.Now(), line) },
 	}
@@ -93,7 +94,11 @@ func (m *measures) state() []telemetry.ModelState {
 
 // Answered implements observer.
 func (m *measures) Answered(o dispatch.Observation) {
-	m.metrics.Predicted(telemetry.Prediction{ID: o.ID, Ref: o.Ref, Queue: o.Times.Queued, Backend: o.Times.Ran, Total: o.Total, Err: o.Err})
+	asked := o.Ref
+	if asked.Version != "" {
+		asked = o.Taken // a label counts as the version that it leads to
+	}
+	m.metrics.Predicted(telemetry.Prediction{ID: o.ID, Ref: asked, Taken: o.Taken, Queue: o.Times.Queued, Backend: o.Times.Ran, Total: o.Total, Err: o.Err})
 }
 
 // WorkerReady implements observer.
@@ -110,6 +115,37 @@ func (m *measures) InstanceChanged(e rollout.Event) {
 		m.metrics.WorkerGone(e.Ref, e.WorkerID)
 	}
 	m.changed()
+}
+
+// store counts the archives of the model store.
+func (m *measures) store() map[string]int {
+	if m.core == nil || m.core.deployer == nil {
+		return nil
+	}
+	return storeStates(m.core.deployer)
+}
+
+// Changed implements observer.
+func (m *measures) Changed(c rollout.Change) {
+	change := telemetry.ModelChange{Ref: c.Ref, At: c.At, Took: c.Took}
+	switch c.Kind {
+	case rollout.ChangeRegistered:
+		change.Generation = c.Generation
+	case rollout.ChangeSwapped:
+		change.Swap, change.Generation = telemetry.SwapDone, c.Generation
+	case rollout.ChangeSwapFailed:
+		change.Swap = telemetry.SwapFailed
+	case rollout.ChangeSuperseded:
+		change.Swap = telemetry.SwapSuperseded
+	case rollout.ChangeRefused:
+		change.Swap = telemetry.SwapRefused
+	case rollout.ChangeScaled, rollout.ChangeDefault, rollout.ChangeRolledBack:
+	case rollout.ChangeUpdating, rollout.ChangeDrained, rollout.ChangeWorkerFailed: // something else says what came of it
+		return
+	case rollout.ChangeUnregistered, rollout.ChangeTraffic: // the first has no metrics any more, the second is of no version
+		return
+	}
+	m.metrics.ModelChanged(change)
 }
 
 // WorkerLine implements observer.

@@ -335,8 +335,17 @@ func (m *openedModel) close() error { return m.store.Close() } //nolint:wrapchec
 
 // openModel opens what the command line names, below temp. The limits are the server's.
 func (p *program) openModel(ctx context.Context, cfg *config.Config, args *argparse.Args, temp string) (*openedModel, error) {
+	m, err := openArchive(ctx, cfg, args.Rest[0], temp, p.warnings())
+	if err == nil && m.archive.Problem != "" {
+		return nil, errors.Join(fmt.Errorf("the model %s: %s", args.Rest[0], m.archive.Problem), m.close())
+	}
+	return m, err
+}
+
+// openArchive opens an archive, a folder, a URL or the folder of a .py file, below temp.
+func openArchive(ctx context.Context, cfg *config.Config, name, temp string, log *slog.Logger) (*openedModel, error) {
 	m := &openedModel{}
-	url, folder := args.Rest[0], temp
+	url, folder := name, temp
 	if !strings.Contains(url, "://") {
 		path, err := filepath.Abs(url)
 		if err != nil {
@@ -353,19 +362,18 @@ func (p *program) openModel(ctx context.Context, cfg *config.Config, args *argpa
 		url = filepath.Clean(url)
 		folder = filepath.Dir(url)
 	}
-	var err error
+	fetcher, err := newOwnFetcher(cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	m.store, err = archive.New(archive.Options{
-		Store: folder, Temp: temp, AllowedURLs: cfg.AllowedURLs, Logger: p.warnings(),
-		Limits: archive.Limits{DownloadBytes: cfg.MaxDownloadBytes, UnpackedBytes: cfg.MaxUnpackedBytes},
+		Store: folder, Temp: temp, Fetcher: fetcher, Limits: archive.Limits{UnpackedBytes: cfg.MaxUnpackedBytes}, Logger: log,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the folder
 	}
 	if m.archive, err = m.store.Open(ctx, url); err != nil {
-		return nil, errors.Join(fmt.Errorf("the model %s cannot be opened: %w", args.Rest[0], err), m.close())
-	}
-	if m.archive.Problem != "" {
-		return nil, errors.Join(fmt.Errorf("the model %s: %s", args.Rest[0], m.archive.Problem), m.close())
+		return nil, errors.Join(fmt.Errorf("the model %s cannot be opened: %w", name, err), m.close())
 	}
 	return m, nil
 }

@@ -106,7 +106,7 @@ func (p *program) runLogged(ctx context.Context, prog string, cfg *config.Config
 	}
 	limitMemory(p.environ, logs.Server())
 	logSettings(cfg, logs.Server())
-	err = runServer(ctx, cfg, logs, show)
+	err = runServer(ctx, cfg, prog == "torchserve", logs, show)
 	if err = errors.Join(err, logs.Close()); err != nil {
 		p.fail(prog, err)
 		printf(p.stderr, "%s: the log is in %s\n", prog, filepath.Join(absolute(cfg.Env.LogDir), logfiles.ServerFile))

@@ -18,14 +18,16 @@ import (
 
 // server is a whole running server.
 type server struct {
-	cfg       *config.Config
-	core      *core
-	keys      *token.Keys // nil when tokens are off
-	measures  *measures
-	listeners []listener
-	progress  progress
-	stopped   chan error // what the listeners ended with, one each
-	ended     int        // how many of them were received
+	cfg        *config.Config
+	torchserve bool // it was started by that command
+	core       *core
+	keys       *token.Keys // nil when tokens are off
+	measures   *measures
+	listeners  []listener
+	progress   progress
+	snapshots  *snapshots // nil without
+	stopped    chan error // what the listeners ended with, one each
+	ended      int        // how many of them were received
 }
 
 // progress is told how the start goes.
@@ -38,14 +40,15 @@ type progress interface {
 }
 
 // runServer serves until ctx ends, a signal asks to stop, or a listener fails. A second signal ends it without waiting for what runs.
-func runServer(ctx context.Context, cfg *config.Config, logs *logfiles.Logs, show func(*server) progress) (err error) {
+// torchserve says whose command started it.
+func runServer(ctx context.Context, cfg *config.Config, torchserve bool, logs *logfiles.Logs, show func(*server) progress) (err error) {
 	log := logs.Server()
 	for _, w := range cfg.Warnings() {
 		log.Warn(w) //nolint:sloglint // the configuration's own words
 	}
 	ctx, stop := signal.NotifyContext(ctx, stopSignals()...)
 	defer stop()
-	s := &server{cfg: cfg}
+	s := &server{cfg: cfg, torchserve: torchserve}
 	s.progress = show(s)
 	defer func() {
 		stop() // from here on a signal ends the process at once
@@ -86,10 +89,14 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 	if s.measures, err = newMeasures(context.WithoutCancel(ctx), cfg, logs, s.progress.Changed); err != nil {
 		return err
 	}
-	if s.core, err = newCore(cfg, logs, s.measures); err != nil { //nolint:contextcheck // taking down what was made has a time of its own
+	if s.core, err = newCore(cfg, logs, s.torchserve, s.measures); err != nil { //nolint:contextcheck // taking down what was made has a time of its own
 		return err
 	}
 	s.measures.core = s.core
+	if s.snapshots, err = newSnapshots(cfg, s.core.models, log); err != nil {
+		return err
+	}
+	s.core.follow = s.snapshots.changed
 	if cfg.TokenAuth {
 		if s.keys, err = token.New(token.Options{Expiration: cfg.TokenTTL}); err != nil {
 			return fmt.Errorf("the key file: %w; start the server in a folder that can be written, or use --disable-token-auth", err)
@@ -109,6 +116,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 		go func() { s.stopped <- l.server.Serve() }()
 	}
 	log.Info("server started", "pid", os.Getpid())
+	s.snapshots.begin()
 	s.progress.Started(ctx)
 	return nil
 }
@@ -116,7 +124,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 func (s *server) apiOptions(logs *logfiles.Logs) httpapi.Options {
 	cfg := s.cfg
 	return httpapi.Options{
-		Predictor: s.core.dispatcher, Models: s.core.models, Metrics: s.measures.metrics, Keys: s.keys, Logger: logs.Server(),
+		Predictor: s.core.dispatcher, Models: s.snapshots.recorded(s.core.managed()), Metrics: s.measures.metrics, Admin: s.core.admin(s.core.deployer), Keys: s.keys, Logger: logs.Server(),
 		AccessLog: func(e httpapi.AccessEntry) { logs.Access(e.At.Add(e.Took), e.Line()+" "+e.RequestID) },
 		ModelAPI:  cfg.ModelAPI, OpenInference: cfg.OpenInference, MaxRequestSize: cfg.MaxRequestBytes, MaxInflightBytes: cfg.InflightBytes,
 		CORS: httpapi.CORS{Origin: cfg.CORS.Origin, Methods: cfg.CORS.Methods, Headers: cfg.CORS.Headers},
@@ -149,6 +157,7 @@ func (s *server) shutdown(ctx context.Context) error {
 			}
 		}
 	}
+	s.snapshots.end()
 	if s.core != nil {
 		errs = append(errs, s.core.close(limit))
 	}

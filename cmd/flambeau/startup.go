@@ -2,71 +2,55 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/deploy"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
 
 // loadStartupModels registers what the configuration says, one after the other; their workers start meanwhile. A model that cannot be registered
-// does not keep the server from starting.
+// does not keep the server from starting. From then on the model store is followed.
 func (s *server) loadStartupModels(ctx context.Context, log *slog.Logger) {
-	specs, err := s.startupSpecs()
-	if err != nil {
-		log.Error("the start-up models are not known", "reason", err.Error())
-		s.progress.Registered("", s.cfg.ModelStore, err)
-	}
-	for _, start := range specs {
-		if ctx.Err() != nil {
-			return
+	s.core.follower.begin(rollout.WithActor(ctx, s.starter()), startupModels(s.cfg), func(name, url string, err error) {
+		switch {
+		case err != nil && s.cfg.Snapshot != nil:
+			log.Warn("a model of the snapshot is not restored, and the server goes on without it; the next start tries again", "model", name, "archive", url,
+				"snapshot", s.cfg.File, "reason", err.Error())
+		case err != nil:
+			log.Warn("failed to load model", "url", url, "reason", err.Error())
 		}
-		done, err := s.core.models.Register(ctx, start.spec)
-		if err != nil {
-			log.Warn("failed to load model", "url", start.spec.URL, "reason", err.Error())
-		}
-		if err == nil && start.standard {
-			err = s.core.models.SetDefault(ctx, done.Ref)
-		}
-		s.progress.Registered(done.Ref.Name, start.spec.URL, err)
-	}
+		s.progress.Registered(name, url, err)
+	})
 }
 
-// startup is one start-up model.
-type startup struct {
-	spec     rollout.Spec
-	standard bool // it is to be the default version
-}
-
-func (s *server) startupSpecs() ([]startup, error) {
+// starter says who asks for the start-up models.
+func (s *server) starter() rollout.Actor {
 	if s.cfg.Snapshot != nil {
-		return snapshotSpecs(s.cfg.Snapshot), nil
+		return rollout.Actor{Who: "snapshot", Why: s.cfg.File}
 	}
-	models := s.cfg.Models
-	if s.cfg.AllModels {
-		names, err := s.core.archives.Names()
-		if err != nil {
-			return nil, fmt.Errorf("the model store %s: %w", s.cfg.ModelStore, err)
-		}
-		models = nil
-		for _, name := range names {
-			models = append(models, config.StartupModel{URL: name})
-		}
+	return rollout.Actor{Who: "start"}
+}
+
+// startupModels are the models that the configuration names; none: all that the follower of the store finds.
+func startupModels(cfg *config.Config) []deploy.Startup {
+	if cfg.Snapshot != nil {
+		return snapshotSpecs(cfg.Snapshot)
 	}
-	var specs []startup
-	for _, m := range models {
-		specs = append(specs, startup{spec: rollout.Spec{URL: m.URL, Name: m.Name, AtStartup: true}})
+	var models []deploy.Startup
+	for _, m := range cfg.Models {
+		models = append(models, deploy.Startup{Spec: rollout.Spec{URL: m.URL, Name: m.Name, AtStartup: true}})
 	}
-	return specs, nil
+	return models
 }
 
 // snapshotSpecs restores exactly what a snapshot says.
-func snapshotSpecs(snapshot *config.Snapshot) []startup {
-	var specs []startup
+func snapshotSpecs(snapshot *config.Snapshot) []deploy.Startup {
+	var models []deploy.Startup
 	for _, m := range snapshot.Models {
 		spec := rollout.Spec{
-			URL: m.File, Name: m.Name, Runtime: m.Runtime, InitialWorkers: &m.MinWorkers, MaxWorkers: m.MaxWorkers, Exact: true, AtStartup: true,
+			URL: m.File, Name: m.Name, Version: m.Version, Runtime: m.Runtime, InitialWorkers: &m.MinWorkers, MaxWorkers: m.MaxWorkers, Exact: true, AtStartup: true,
 		}
 		if m.BatchSize > 0 {
 			spec.BatchSize = &m.BatchSize
@@ -80,9 +64,9 @@ func snapshotSpecs(snapshot *config.Snapshot) []startup {
 		if m.StartupTimeout > 0 {
 			spec.StartupTimeout = &m.StartupTimeout
 		}
-		specs = append(specs, startup{spec, m.Default})
+		models = append(models, deploy.Startup{Spec: spec, Default: m.Default})
 	}
-	return specs
+	return models
 }
 
 // startedState tells how far the start-up models are: pending is true while one is still deploying.

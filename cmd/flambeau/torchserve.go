@@ -30,7 +30,7 @@ func torchserveCommand() *argparse.Command {
 			argparse.Option{Names: []string{"--log-config"}, Kind: argparse.Value, Metavar: "FILE", Help: "Accepted; log4j settings have no effect here."},
 			argparse.Option{Names: []string{"--cpp-log-config"}, Kind: argparse.Value, Metavar: "FILE", Help: "Accepted; there are no C++ workers here."},
 			argparse.Option{Names: []string{"--foreground"}, Help: "With --start: stay in the foreground. With --stop: print nothing but failures."},
-			argparse.Option{Names: []string{"--no-config-snapshots", "--ncs"}, Help: "Accepted; there are no snapshots here yet."},
+			argparse.Option{Names: []string{"--no-config-snapshots", "--ncs"}, Help: "Neither restore the settings and models of the last run, nor keep those of this one."},
 			argparse.Option{Names: []string{"--plugins-path", "--ppath"}, Kind: argparse.Value, Metavar: "DIR", Help: "Accepted; Java plugins cannot run here."},
 		),
 	}
@@ -135,6 +135,9 @@ func (p *program) startSettings(parsed *argparse.Args) (*config.Config, int) {
 		return p.missing("Invalid temp directory: " + temp + ", please check TEMP environment variable.")
 	}
 	src := p.source(parsed)
+	if !parsed.Has("--no-config-snapshots") {
+		p.lookForSnapshots(&src)
+	}
 	if file := config.FindFile(src); file != "" && !isFile(file) {
 		return p.missing("--ts-config file not found: " + file)
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/frontend/dispatch"
@@ -18,9 +19,12 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/internal/logfiles"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/modelstore/deploy"
+	"github.com/flambeau-serve/flambeau/modelstore/ledger"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 	"github.com/flambeau-serve/flambeau/plugins/host"
+	"github.com/flambeau-serve/flambeau/plugins/native"
 	"github.com/flambeau-serve/flambeau/plugins/python"
 	"github.com/flambeau-serve/flambeau/plugins/python/deps"
 )
@@ -34,6 +38,12 @@ type core struct {
 	installer  *deps.Installer
 	models     *rollout.Manager
 	dispatcher *dispatch.Dispatcher
+	ledger     *ledger.Ledger
+	follow     func(rollout.Change) // set before the first model; may be nil
+	told       func(rollout.Change) // the observer's
+	traffic    *trafficKeeper
+	follower   *follower
+	deployer   *deploy.Deployer // the follower's; nil without
 }
 
 // observer is told what happens in the core; the metrics are one.
@@ -43,22 +53,30 @@ type observer interface {
 	InstanceChanged(e rollout.Event)
 	// WorkerLine says whether a line of a worker is a metric and not for its log.
 	WorkerLine(line backend.OutputLine) bool
+	// Changed is told of each change of a version or a model. It does not block.
+	Changed(c rollout.Change)
 	// Retired is told that a version is gone.
 	Retired(ref infer.ModelRef)
 }
 
-// newCore wires the core for a configuration. On failure nothing is left of it.
-func newCore(cfg *config.Config, logs *logfiles.Logs, watch observer) (c *core, err error) {
-	c = &core{logs: logs}
+// newCore wires the core for a configuration; torchserve says whose command started the server. On failure nothing is left of it.
+func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch observer) (c *core, err error) {
+	c = &core{logs: logs, told: watch.Changed}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close(context.Background()))
 		}
 	}()
 	log := logs.Server()
+	if c.ledger, err = openLedger(cfg, log); err != nil {
+		return c, err
+	}
+	fetcher, err := newFetcher(cfg, log)
+	if err != nil {
+		return c, err
+	}
 	if c.archives, err = archive.New(archive.Options{
-		Store: cfg.ModelStore, Temp: cfg.Env.TempDir, AllowedURLs: cfg.AllowedURLs, Logger: log,
-		Limits: archive.Limits{DownloadBytes: cfg.MaxDownloadBytes, UnpackedBytes: cfg.MaxUnpackedBytes},
+		Store: cfg.ModelStore, Temp: cfg.Env.TempDir, Fetcher: fetcher, Limits: archive.Limits{UnpackedBytes: cfg.MaxUnpackedBytes}, Logger: log,
 	}); err != nil {
 		return c, fmt.Errorf("the model store: %w", err)
 	}
@@ -76,10 +94,20 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, watch observer) (c *core, 
 	if c.models, err = rollout.New(c.rolloutOptions(cfg, limits, command, log, watch)); err != nil {
 		return c, fmt.Errorf("the models: %w", err)
 	}
-	c.dispatcher, err = dispatch.New(dispatch.Options{
+	if err := restoreTraffic(c.models, c.ledger.State().Traffic); err != nil {
+		log.Error("not all the traffic of the last run is restored", "reason", err.Error())
+	}
+	c.traffic = newTrafficKeeper(c.models, c.ledger, log)
+	if c.dispatcher, err = dispatch.New(dispatch.Options{
 		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: watch.Answered, Sequence: dispatch.SequenceHeaders(cfg.SequenceHeaders),
-	})
-	return c, err
+	}); err != nil {
+		return c, err
+	}
+	if c.follower, err = c.newFollower(cfg, torchserve, command, log); err != nil {
+		return c, err
+	}
+	c.deployer = c.follower.deployer
+	return c, nil
 }
 
 // longestLoad only bounds what no version's own startup timeout bounds.
@@ -87,9 +115,23 @@ const longestLoad = 24 * time.Hour
 
 func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command *python.Command, log *slog.Logger, watch observer) rollout.Options {
 	gpus := countGPUs(cfg)
+	onnx := newNative(cfg, command)
+	available := rollout.Available
+	if !cfg.SwapMemoryGuard {
+		available = nil
+	}
 	return rollout.Options{
+		Swap: cfg.Swap, WarmUp: cfg.WarmUp, Available: available,
+		Swapped: func(v *rollout.Version) {
+			if err := c.dispatcher.Refresh(v); err != nil {
+				log.Error("the queue does not take over what the changed model wants", "model", v.Ref().Name, "version", v.Ref().Version, "reason", err.Error())
+			}
+		},
 		Launcher: c.launcher, Archives: c.archives, Limits: limits, Presets: presets(cfg),
 		Process: func(r rollout.ProcessRequest) (backend.ProcessSpec, error) {
+			if r.Runtime == archive.RuntimeONNX {
+				return onnx.ONNX(r.Dir, r.Workers) //nolint:wrapcheck // rollout says which worker it is about
+			}
 			spec, err := command.Spec(r.Runtime, r.Dir)
 			return spread(extras(r.Provided).Add(spec), &r), err //nolint:wrapcheck // rollout says which worker it is about
 		},
@@ -103,7 +145,7 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 			c.dispatcher.Retire(ctx, v)
 			watch.Retired(v.Ref())
 		},
-		Events: watch.InstanceChanged,
+		Events: watch.InstanceChanged, Changed: c.changed, Replaced: c.replaced,
 		Output: func(ref infer.ModelRef, workerID int, line backend.OutputLine) {
 			c.workerLine(watch, ref, workerID, line)
 		},
@@ -138,6 +180,8 @@ func (c *core) close(ctx context.Context) error {
 	if c.installer != nil {
 		c.installer.Close()
 	}
+	errs = append(errs, c.follower.end(ctx))
+	c.traffic.stop()
 	if c.models != nil {
 		errs = append(errs, c.models.Close(ctx))
 	}
@@ -149,6 +193,9 @@ func (c *core) close(ctx context.Context) error {
 	}
 	if c.archives != nil {
 		errs = append(errs, c.archives.Close())
+	}
+	if c.ledger != nil {
+		errs = append(errs, c.ledger.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -163,7 +210,10 @@ func newLauncher(cfg *config.Config, limits backend.Limits, log *slog.Logger) (*
 		base = abs
 	}
 	if len(base)+len("/.fl-00") > host.MaxSocketDir {
-		base = filepath.Join("/tmp", "fl-"+strconv.Itoa(os.Getuid())) // a unix socket's path is short, whatever TEMP says
+		base = filepath.Join("/tmp", "fl-"+strconv.Itoa(os.Geteuid())) // a unix socket's path is short, whatever TEMP says
+		if err := privateFolder(base); err != nil {
+			return nil, "", fmt.Errorf("the folder for sockets: %w; remove it, or set TEMP to a folder with a shorter path", err)
+		}
 	}
 	messages := cfg.MaxResponseBytes + cfg.MaxRequestBytes
 	var last error
@@ -178,6 +228,22 @@ func newLauncher(cfg *config.Config, limits backend.Limits, log *slog.Logger) (*
 		last = err
 	}
 	return nil, "", fmt.Errorf("no folder for sockets below %s can be used: %w; set TEMP to a folder of its own", base, last)
+}
+
+// privateFolder makes a folder that is this user's alone. Anybody can put one of its name into /tmp before.
+func privateFolder(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err //nolint:wrapcheck // it names the folder
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the folder
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s is not a folder, belongs to another user, or is open to others (mode %04o)", dir, info.Mode().Perm())
+	}
+	return nil
 }
 
 // maxBatchOfLargest is how many of the largest requests one message to a worker must be able to carry.
@@ -211,6 +277,18 @@ func newPythonCommand(cfg *config.Config) (*python.Command, error) {
 		return nil, fmt.Errorf("Python workers cannot be started: %w", err) //nolint:staticcheck // a name
 	}
 	return command, nil
+}
+
+// newNative finds what native backends need: their programs beside this one, and the Python environment that may hold ONNX Runtime.
+func newNative(cfg *config.Config, command *python.Command) *native.Command {
+	opts := native.Options{
+		Library: cfg.Env.ONNXRuntime, Prefix: filepath.Dir(filepath.Dir(command.Interpreter())), CPUs: runtime.GOMAXPROCS(0), Env: cfg.Env.All,
+		Hidden: func(name string) bool { return cfg.BlacklistEnv != nil && cfg.BlacklistEnv.Match(name) },
+	}
+	if exe, err := os.Executable(); err == nil {
+		opts.ONNX = filepath.Join(filepath.Dir(exe), "flambeau-onnx")
+	}
+	return native.New(opts)
 }
 
 // findPython gives the absolute path of the interpreter that was named, or of the first of names that is on the PATH.

@@ -47,7 +47,7 @@ func newScene(t *testing.T, l *backendtest.Launcher, a archive.Archive, workers 
 		Launcher: l, Archives: opener{a}, Limits: backend.Limits{Start: time.Second, Stop: time.Second},
 		Process:         func(rollout.ProcessRequest) (backend.ProcessSpec, error) { return backend.ProcessSpec{}, nil },
 		ResponseTimeout: time.Minute, StartupTimeout: time.Minute, QueueSize: 3, Drain: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
-		Retire: func(ctx context.Context, v *rollout.Version) { s.Retire(ctx, v) },
+		Retire: func(ctx context.Context, v *rollout.Version) { s.Retire(ctx, v) }, WarmUp: rollout.WarmUpOff,
 	})
 	if err != nil {
 		t.Fatal(err)

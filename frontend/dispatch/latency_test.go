@@ -19,9 +19,9 @@ func TestWindow(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		w.observe(now, now.Add(-time.Duration(ms)*time.Millisecond))
 	}
-	is := func(p50, p99 time.Duration, n int) {
+	is := func(p50, p99 int64, n int) {
 		t.Helper()
-		if a, b, c := w.latency(now); a != p50*time.Millisecond || b != p99*time.Millisecond || c != n {
+		if a, b, c := w.latency(now); a.Milliseconds() != p50 || b.Milliseconds() != p99 || c != n {
 			t.Errorf("got %v %v of %d, want %d ms %d ms of %d", a, b, c, p50, p99, n)
 		}
 	}

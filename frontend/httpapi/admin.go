@@ -49,7 +49,7 @@ type Journal interface {
 // ModelStore is the watched model store.
 type ModelStore interface {
 	Entries() []StoreEntry
-	// Reload looks at a model's files again, also at those that failed before.
+	// Reload looks at a model's files again, also at those that failed before, and returns when they serve, or with the reason why not.
 	Reload(ctx context.Context, model string) error
 	// Rollback makes an earlier archive of a version serve: the one whose digest begins with to, the one before for "". An empty version is the default
 	// one. It returns when the archive serves.
@@ -97,8 +97,14 @@ type StoreEntry struct {
 	Model    string    `json:"model"`
 	Version  string    `json:"version"`
 	Digest   string    `json:"digest"`
+	Serving  string    `json:"serving"`  // the digest of what runs from it, "" for nothing
 	Decision string    `json:"decision"` // a word: what is, or will be, done about it
 	Why      string    `json:"why"`
+	Decided  time.Time `json:"decided"`
+	Attempts int       `json:"attempts"` // how often this archive failed
+	// NextTry is when it is tried again; null: not before it changes.
+	NextTry  *time.Time `json:"next_try"`
+	Findings string     `json:"findings"` // of the check of its content, "" when all is well
 }
 
 // RolledBack says what serves after a rollback.
@@ -107,6 +113,9 @@ type RolledBack struct {
 	Version string `json:"version"`
 	Digest  string `json:"digest"`
 	Source  string `json:"source"`
+
+	FromVersion string `json:"from_version"`
+	FromDigest  string `json:"from_digest"`
 }
 
 // adminModel is a model version as GET /admin/models has it.
@@ -256,7 +265,7 @@ func limitOf(params []pair) (int, error) {
 	if err == nil && (n < 1 || n > mostEvents) {
 		return 0, fault.Newf(fault.BadRequest, "Parameter limit is %d: it can be from 1 to %d.", n, mostEvents)
 	}
-	return int(n), err //nolint:gosec // within mostEvents
+	return int(n), err
 }
 
 // absent refuses what the server does not do.
@@ -301,26 +310,14 @@ func (a *API) adminView(d *rollout.Description) adminModel {
 	v := adminModel{
 		Name: d.Ref.Name, Version: d.Ref.Version, Default: d.Default, State: d.State, Workers: adminWorkers{Total: len(d.Workers)},
 		Queue: adminQueue{Limit: d.QueueSize}, BatchSize: d.BatchSize, Reason: d.Reason, Generation: d.Generation, Digest: d.Digest, Source: d.Source,
-		Swap: d.Swap, Labels: d.Labels, Weight: d.Weight, Steps: stepsOf(d.Steps),
-	}
-	if v.Labels == nil {
-		v.Labels = []string{}
+		Swap: d.Swap, Labels: append([]string{}, d.Labels...), Weight: d.Weight, Steps: stepsOf(d.Steps), Since: momentOf(d.Since),
+		Updating: updateOf(d.Updating), LastFailure: failureOf(d.LastFailure),
 	}
 	for _, w := range d.Workers {
 		v.Memory += w.Memory
 		if w.Ready {
 			v.Workers.Ready++
 		}
-	}
-	if !d.Since.IsZero() {
-		since := d.Since.UTC()
-		v.Since = &since
-	}
-	if u := d.Updating; u != nil {
-		v.Updating = &adminUpdate{Generation: u.Generation, Digest: u.Digest, Since: u.Since.UTC(), State: u.State}
-	}
-	if f := d.LastFailure; f != nil {
-		v.LastFailure = &adminFailure{At: f.At.UTC(), Digest: f.Digest, Reason: f.Reason, Attempts: f.Attempts}
 	}
 	if waiting, capacity, err := a.opts.Predictor.Queue(d.Ref); err == nil {
 		v.Queue = adminQueue{Waiting: waiting, Limit: capacity}
@@ -339,6 +336,28 @@ func stepsOf(steps []rollout.Step) []Step {
 		all = append(all, Step{Name: s.Name, TookMS: milliseconds(s.Took)})
 	}
 	return all
+}
+
+// momentOf is a time, nil for none.
+func momentOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return new(t.UTC())
+}
+
+func updateOf(u *rollout.Update) *adminUpdate {
+	if u == nil {
+		return nil
+	}
+	return &adminUpdate{Generation: u.Generation, Digest: u.Digest, Since: u.Since.UTC(), State: u.State}
+}
+
+func failureOf(f *rollout.Failure) *adminFailure {
+	if f == nil {
+		return nil
+	}
+	return &adminFailure{At: f.At.UTC(), Digest: f.Digest, Reason: f.Reason, Attempts: f.Attempts}
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
@@ -432,9 +451,7 @@ func (a *API) adminReload(q *request, model string, params []pair) (answer, erro
 	if err := a.opts.Admin.Store.Reload(ctx, model); err != nil {
 		return answer{}, err //nolint:wrapcheck // the model store's words are the client's
 	}
-	ans := statusAnswer(`The files of model "` + model + `" are looked at again`)
-	ans.status = statusAccepted
-	return ans, nil
+	return statusAnswer(`Model "` + model + `" serves what is in the model store`), nil
 }
 
 // adminRollback serves POST /admin/models/M/rollback.

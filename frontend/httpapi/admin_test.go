@@ -323,8 +323,8 @@ func TestDescribeWithDetails(t *testing.T) {
 	f.models.mu.Unlock()
 	f.check(t, Management, []exchange{
 		{"GET", "/models/echo?details=true", 200, `"gpuUsage":"N/A","state":"waiting","reason":"it is broken (handler.py:3)","restarts":2}`},
-		{"GET", "/models/echo/all?details=True", 200, `"default":true,"state":"failed","reason":"it is broken (handler.py:3)"}]`},
-		{"GET", "/models/describer?details=true&customized=true", 200, `"default":true,"state":"","reason":""`},
+		{"GET", "/models/echo/all?details=True", 200, `"default":true,"state":"failed","reason":"it is broken (handler.py:3)","generation":0,`},
+		{"GET", "/models/describer?details=true&customized=true", 200, `"default":true,"state":"","reason":"","generation":0,"digest":"","source":"","since":null,"swap":"","labels":[],"weight":0,"updating":null,"lastFailure":null,"steps":[]`},
 	})
 	for _, target := range []string{"/models/echo", "/models/echo/all", "/models/echo?details=no"} {
 		if r := do(t, f.addr[Management], "GET", target, ""); strings.Contains(r.body, "broken") || strings.Contains(r.body, `"default"`) {

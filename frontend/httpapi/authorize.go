@@ -21,8 +21,9 @@ func (a *API) authorize(q *request) (ans answer, done bool, err error) {
 		return answer{}, false, nil
 	}
 	given := q.head.Get("Authorization")
+	ours := a.opts.Admin != nil && isAdmin(q.segments) // a model may be called token there
 	switch {
-	case q.port == Management && mentionsToken(q), q.port == Joint && q.segments[1] == tokenPath[1:]:
+	case q.port == Management && !ours && mentionsToken(q), q.port == Joint && q.segments[1] == tokenPath[1:]:
 		ans, err = a.rotate(q, given)
 		return ans, true, err
 	case q.port == Inference:
@@ -31,7 +32,7 @@ func (a *API) authorize(q *request) (ans answer, done bool, err error) {
 		err = a.check(given, token.Management)
 	case isInference(q.segments):
 		err = a.check(given, token.Inference)
-	case isManagement(q.segments):
+	case ours || isManagement(q.segments):
 		err = a.check(given, token.Management)
 	default:
 		err = a.check(given, token.Inference, token.Management)

@@ -54,6 +54,36 @@ type versionDetails struct {
 	Default bool   `json:"default"`
 	State   string `json:"state"`
 	Reason  string `json:"reason"` // why it is not serving, or why a worker was started again last
+
+	Generation  int           `json:"generation"`
+	Digest      string        `json:"digest"`
+	Source      string        `json:"source"`
+	Since       *time.Time    `json:"since"` // null before it serves
+	Swap        string        `json:"swap"`
+	Labels      []string      `json:"labels"`
+	Weight      float64       `json:"weight"`
+	Updating    *adminUpdate  `json:"updating"`
+	LastFailure *adminFailure `json:"lastFailure"`
+	Steps       []detailStep  `json:"steps"`
+}
+
+// detailStep is a part of the last load.
+type detailStep struct {
+	Name   string  `json:"name"`
+	TookMS float64 `json:"tookMs"`
+}
+
+// detailsOfVersion are what TorchServe does not tell about a version.
+func detailsOfVersion(d *rollout.Description) *versionDetails {
+	v := &versionDetails{
+		Default: d.Default, State: d.State, Reason: d.Reason, Generation: d.Generation, Digest: d.Digest, Source: d.Source, Since: momentOf(d.Since),
+		Swap: d.Swap, Labels: append([]string{}, d.Labels...), Weight: d.Weight, Updating: updateOf(d.Updating), LastFailure: failureOf(d.LastFailure),
+		Steps: make([]detailStep, 0, len(d.Steps)),
+	}
+	for _, s := range d.Steps {
+		v.Steps = append(v.Steps, detailStep{Name: s.Name, TookMS: milliseconds(s.Took)})
+	}
+	return v
 }
 
 type workerView struct {
@@ -106,7 +136,8 @@ func (a *API) describe(q *request, ref infer.ModelRef, params []pair) (answer, e
 // describeCustom asks the model's handler for a description of itself and adds it.
 func (a *API) describeCustom(q *request, ref infer.ModelRef, d rollout.Description, details bool) (answer, error) {
 	header := append(q.handlerHeader(1), infer.Field{Name: "describe", Value: "True"})
-	res, err := a.opts.Predictor.Submit(q.http.Context(), ref, infer.Item{ID: q.id, Header: header, Alone: true})
+	// The version that is described is asked, wherever the model's traffic goes.
+	res, err := a.opts.Predictor.Submit(q.http.Context(), d.Ref, infer.Item{ID: q.id, Header: header, Alone: true})
 	if err != nil {
 		return answer{}, unavailable(err, infer.ModelRef{Name: ref.Name}, "describe", "")
 	}
@@ -185,7 +216,7 @@ func (a *API) view(d rollout.Description, details bool) modelView {
 		})
 	}
 	if details {
-		v.versionDetails = &versionDetails{Default: d.Default, State: d.State, Reason: d.Reason}
+		v.versionDetails = detailsOfVersion(&d)
 	}
 	if waiting, capacity, err := a.opts.Predictor.Queue(d.Ref); err == nil {
 		v.Queue = queueView{Remaining: max(capacity-waiting, 0), Pending: waiting}

@@ -53,6 +53,7 @@ type Options struct {
 	Predictor Predictor // required
 	Models    Models    // required
 	Metrics   Metrics   // nil: nothing is counted, and there is no /metrics
+	Admin     *Admin    // nil: there is no /admin
 	Keys      *token.Keys
 	Logger    *slog.Logger      // nil: nothing is logged
 	AccessLog func(AccessEntry) // called after each answer, from the request's goroutine; nil: nobody is told
@@ -122,7 +123,7 @@ func New(opts Options) (*API, error) {
 	a.inflight.limit = opts.MaxInflightBytes
 	gin.SetMode(gin.ReleaseMode) // gin's debug mode prints to stdout
 	for port := range ports {
-		a.docs[port] = describeAPI(port)
+		a.docs[port] = describeAPI(port, opts.Admin != nil)
 		engine := gin.New()
 		engine.NoRoute(a.handler(port)) // the one handler: TorchServe's routes are none that a path tree could tell
 		a.engines[port] = engine

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
 
 const (
@@ -88,7 +89,7 @@ func (a *API) oneModel(q *request, ref infer.ModelRef, params []pair) (answer, e
 func (a *API) defaultVersion(q *request, ref infer.ModelRef) (answer, error) {
 	switch q.head.Method {
 	case http.MethodPut:
-		if err := a.setDefault(q.http.Context(), ref); err != nil {
+		if err := a.setDefault(rollout.WithActor(q.http.Context(), actorOf(q)), ref); err != nil {
 			return answer{}, err
 		}
 		return statusAnswer(`Default version successfully updated for model "` + ref.Name + `" to "` + ref.Version + `"`), nil
@@ -120,7 +121,7 @@ func (a *API) describeAdmin(ref infer.ModelRef) (answer, error) {
 
 // unregister removes a version. It is not left half done when the client leaves.
 func (a *API) unregister(q *request, ref infer.ModelRef) (answer, error) {
-	ctx, cancel := a.detached(q.http.Context())
+	ctx, cancel := a.detached(q)
 	defer cancel()
 	if err := a.opts.Models.Unregister(ctx, ref); err != nil {
 		return answer{}, err //nolint:wrapcheck // the model store's words are the client's
@@ -150,7 +151,7 @@ func (a *API) scale(q *request, ref infer.ModelRef, params []pair) (answer, erro
 	if minimum < 0 {
 		return answer{}, a.negativeWorkers(ref, maximum)
 	}
-	ctx, cancel := a.detached(q.http.Context())
+	ctx, cancel := a.detached(q)
 	defer cancel()
 	if err := a.opts.Models.Scale(ctx, ref, minimum, maximum, synchronous); err != nil {
 		return answer{}, err //nolint:wrapcheck // the model store's words are the client's
@@ -215,9 +216,9 @@ func (a *API) ready(q *request) (answer, error) {
 	}{name, len(d.Workers) > 0})
 }
 
-// detached is a context for work that must not be left half done: it outlives the client, but not the limit.
-func (a *API) detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), a.opts.AdminTimeout)
+// detached is a context for work that must not be left half done: it outlives the client, but not the limit. It says who asked for the work.
+func (a *API) detached(q *request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(rollout.WithActor(context.WithoutCancel(q.http.Context()), actorOf(q)), a.opts.AdminTimeout)
 }
 
 func modelAPIOff() error {

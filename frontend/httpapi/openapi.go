@@ -39,6 +39,7 @@ type apiOperation struct {
 	answers    string // content type of a success
 	statuses   []int
 	takesBody  bool
+	takesJSON  string // what its JSON body is; "" for none
 }
 
 type apiParameter struct {
@@ -106,6 +107,9 @@ func (o apiOperation) MarshalJSON() ([]byte, error) {
 	if o.takesBody {
 		op.Body = &apiBody{"What the model takes.", content("*/*", binary()), true}
 	}
+	if o.takesJSON != "" {
+		op.Body = &apiBody{o.takesJSON, content(jsonType, apiSchema{Type: "object"}), true}
+	}
 	for _, status := range o.statuses {
 		op.Responses[strconv.Itoa(status)] = response(status, o.answers)
 	}
@@ -153,8 +157,8 @@ func response(status int, kind string) apiResponse {
 	})}
 }
 
-// describeAPI describes a port's API.
-func describeAPI(port Port) []byte {
+// describeAPI describes a port's API, with or without /admin.
+func describeAPI(port Port, admin bool) []byte {
 	doc := apiDoc{OpenAPI: "3.0.1", Info: apiInfo{"TorchServe APIs", "Serves machine learning models, as TorchServe does.", torchServeVersion}}
 	if port != MetricsPort {
 		doc.Paths = append(doc.Paths, apiPath{"/", []apiOperation{
@@ -172,6 +176,9 @@ func describeAPI(port Port) []byte {
 	}
 	if port == Management || port == Joint {
 		doc.Paths = append(doc.Paths, append([]apiPath{modelsPath()}, modelPaths()...)...)
+		if admin {
+			doc.Paths = append(doc.Paths, adminPaths()...)
+		}
 	}
 	if port == Management {
 		doc.Paths = append(doc.Paths, described)

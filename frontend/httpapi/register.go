@@ -39,7 +39,7 @@ func (a *API) register(q *request, params []pair) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	ctx, cancel := a.detached(q.http.Context())
+	ctx, cancel := a.detached(q)
 	defer cancel()
 	done, err := a.opts.Models.Register(ctx, spec)
 	if err != nil {

@@ -10,6 +10,9 @@ import (
 // Config is all that can be set. Load fills it; nobody changes it afterwards.
 type Config struct {
 	File string // the properties file that was read, "" for none
+	// RestoredFrom is the snapshot that was read, "" for none. It is File, too.
+	RestoredFrom string
+	SnapshotDir  string // where snapshots are written, "" for nowhere
 
 	// Where it listens. A metrics address that equals another one is refused.
 	Inference, Management, Metrics Address
@@ -102,6 +105,7 @@ type Config struct {
 	useEnv        bool // enable_envvars_config
 	useEnvAllowed bool // use_env_allowed_urls
 	values        map[string]Value
+	written       map[string]string // values of the file that stand for others, as they are written there
 	warnings      []string
 }
 
@@ -157,6 +161,7 @@ type Environment struct {
 	MetricsLogDir string   // METRICS_LOCATION, else logs
 	Home          string   // FLAMBEAU_HOME: where the Python packages are, "" when not set
 	Library       string   // FLAMBEAU_LIBRARY: libflambeau.so, "" when not set
+	ONNXRuntime   string   // FLAMBEAU_ONNXRUNTIME: ONNX Runtime's library or its folder, "" when not set
 	Python        string   // FLAMBEAU_PYTHON, "" when not set
 	Path          string   // PATH
 	VisibleGPUs   *string

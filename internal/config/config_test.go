@@ -3,6 +3,7 @@ package config
 import (
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,12 +63,15 @@ func TestDefaults(t *testing.T) {
 		WorkerStopTimeout: 10 * time.Second, ShutdownTimeout: 25 * time.Second, InitialWorkerPort: 9000, InitialDistributionPort: 29500, DependencyTimeout: 30 * time.Minute,
 		DecodeInput: true, LimitMaxImagePixels: true, QueueSize: 100, QueueBytes: 1 << 30, InflightBytes: 2 << 30, MaxRequestBytes: 6553500, MaxResponseBytes: 6553500,
 		SequenceHeaders:  SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
-		MaxUnpackedBytes: 512 << 30, MaxDownloadBytes: 256 << 30, MetricsMode: "log", SystemMetrics: true, MetricsInterval: time.Minute,
+		MaxUnpackedBytes: 512 << 30, MaxDownloadBytes: 256 << 30,
+		Watch: true, StorePoll: 30 * time.Second, StoreSettle: 200 * time.Millisecond, StoreFolderSettle: 2 * time.Second, StoreRemoval: "auto",
+		StoreRemovalDelay: 10 * time.Second, DefaultVersionPolicy: "auto", Swap: "dual", SwapMemoryGuard: true, WarmUp: "auto", ModelCheck: "warn", RollbackKeep: 1,
+		MetricsMode: "log", SystemMetrics: true, MetricsInterval: time.Minute,
 		Env: Environment{
 			TempDir: "/tmp", CacheDirs: noUsersCache(), PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs",
 		},
 	}
-	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Config{})); diff != "" {
+	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Config{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -262,6 +266,20 @@ dependency_cache=/cache
 dependency_timeout=10
 archive_max_unpacked_size=10
 archive_max_download_size=11
+watch_model_store=false
+model_store_poll=31
+model_store_settle=32
+model_store_folder_settle=33
+model_store_removal=Keep
+model_store_removal_delay=34
+default_version_policy=latest
+model_swap=in_place
+swap_memory_guard=false
+model_warmup=off
+model_check=strict
+state_dir=/state
+rollback_keep=35
+archive_private_networks=10.1.2.3/8, 192.168.0.7
 workflow_store=/wf
 enable_model_api=true
 disable_token_authorization=true
@@ -321,6 +339,9 @@ grpc_inference_max_connection_age_ms=17
 			{Name: "m", Version: "2.0", File: "n.mar"},
 		}},
 		AllowedURLs: []string{"http://a/.*", "file:///b/.*"}, MaxUnpackedBytes: 10, MaxDownloadBytes: 11,
+		StorePoll: 31 * s, StoreSettle: 32 * time.Millisecond, StoreFolderSettle: 33 * time.Millisecond, StoreRemoval: "keep", StoreRemovalDelay: 34 * s,
+		DefaultVersionPolicy: "latest", Swap: "in_place", WarmUp: "off", ModelCheck: "strict", StateDir: "/state", RollbackKeep: 35,
+		PrivateNetworks:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.7/32")},
 		InstallDependencies: true, DependencyCache: "/cache", DependencyTimeout: 10 * s,
 		ModelAPI: true, TokenTTL: 30 * s, DefaultWorkers: 3, GPULimit: 2,
 		ResponseTimeout: 4 * s, StartupTimeout: 5 * s, WorkerStartTimeout: 6 * s, WorkerStopTimeout: 7 * s, DrainTimeout: 8 * s, ShutdownTimeout: 9 * s,
@@ -332,7 +353,7 @@ grpc_inference_max_connection_age_ms=17
 			TempDir: "/tmp", CacheDirs: noUsersCache(), PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs",
 		},
 	}
-	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Config{})); diff != "" {
+	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Config{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 }

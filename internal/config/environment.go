@@ -48,7 +48,8 @@ func (e environment) fixed(problems *[]error) Environment {
 	env := Environment{
 		TempDir: tempDir(e), CacheDirs: cacheDirs(e), PIDDir: PIDDir(e.all), LogDir: cmp.Or(e.get("LOG_LOCATION"), "logs"),
 		MetricsLogDir: cmp.Or(e.get("METRICS_LOCATION"), "logs"), Home: e.get("FLAMBEAU_HOME"), Library: e.get("FLAMBEAU_LIBRARY"),
-		Python: e.get("FLAMBEAU_PYTHON"), Path: e.get("PATH"), All: e.all,
+		ONNXRuntime: e.get("FLAMBEAU_ONNXRUNTIME"),
+		Python:      e.get("FLAMBEAU_PYTHON"), Path: e.get("PATH"), All: e.all,
 	}
 	if gpus, ok := e.lookup("CUDA_VISIBLE_DEVICES"); ok {
 		env.VisibleGPUs = &gpus

@@ -16,10 +16,14 @@ type Source struct {
 	// Flags are the settings of the command line, by key.
 	Flags map[string]string
 	// File is the --ts-config of the command line, "" for none. The variable TS_CONFIG_FILE goes before it, and without both
-	// ./config.properties is read if it is there.
+	// a Snapshot is read, or else ./config.properties if it is there.
 	File string
 	// Environ is the environment, KEY=VALUE.
 	Environ []string
+	// Snapshot is the newest snapshot of an earlier run. It is read when no file is named, before ./config.properties.
+	Snapshot SnapshotFile
+	// SnapshotDir is where snapshots are written; it is only passed on.
+	SnapshotDir string
 	// Dir is the folder that ./config.properties is looked for in; "" is the working folder.
 	Dir string
 }
@@ -41,6 +45,8 @@ func Load(src Source) (*Config, error) {
 	l.readFlags(src.Flags)
 	l.readEnvironment()
 	l.setAll()
+	l.tellRestored(src)
+	c.SnapshotDir = src.SnapshotDir
 	c.Env = environ.fixed(&l.problems)
 	l.relate()
 	if len(l.problems) > 0 {
@@ -55,6 +61,7 @@ type loader struct {
 	options  []Option
 	environ  environment
 	given    map[string]Value
+	dropped  []Value // of a snapshot: what is not restored from it
 	problems []error
 }
 
@@ -78,14 +85,18 @@ func (l *loader) problem(v Value, err error) {
 	l.problems = append(l.problems, &problemError{v, err})
 }
 
+// NamedFile gives the properties file that somebody has named, "" for none.
+func NamedFile(src Source) string {
+	return cmp.Or(newEnvironment(src.Environ).get(ConfigFileVariable), src.File)
+}
+
 // FindFile gives the properties file that would be read, "" for none.
 func FindFile(src Source) string {
-	if file := newEnvironment(src.Environ).get(ConfigFileVariable); file != "" {
-		return file
-	}
-	if src.File != "" {
-		return src.File
-	}
+	return cmp.Or(NamedFile(src), src.Snapshot.Path, defaultFile(src))
+}
+
+// defaultFile gives ./config.properties, "" if it is not there.
+func defaultFile(src Source) string {
 	file := filepath.Join(src.Dir, DefaultFile)
 	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
 		return file
@@ -107,6 +118,10 @@ func (l *loader) readFile(src Source) error {
 		return fmt.Errorf("the configuration file %s: %w", file, err)
 	}
 	l.c.File = file
+	if NamedFile(src) == "" && file == src.Snapshot.Path {
+		l.c.RestoredFrom = file
+		props = l.restorable(props, src.Snapshot)
+	}
 	for _, p := range props {
 		v := Value{Key: p.key, Origin: Origin{Kind: FromFile, Name: file, Line: p.line}}
 		if before, twice := l.given[p.key]; twice {
@@ -114,6 +129,12 @@ func (l *loader) readFile(src Source) error {
 		}
 		if v.Text, err = l.substitute(p.value); err != nil {
 			l.problem(v, err)
+		}
+		if v.Text != p.value {
+			if l.c.written == nil {
+				l.c.written = map[string]string{}
+			}
+			l.c.written[p.key] = p.value
 		}
 		l.given[p.key] = v
 	}

@@ -21,6 +21,7 @@ type Option struct {
 	Flag    string // of the torchserve command, "" for none
 	Effect  Effect
 	Secret  bool
+	Opens   bool // it takes a protection away: it is never restored from a snapshot
 
 	// set parses text into c. Nil for keys that are only accepted.
 	set func(c *Config, text string) error
@@ -63,6 +64,12 @@ func (o Option) effect(e Effect) Option {
 
 func (o Option) alsoEnv(name string) Option {
 	o.Env = append(o.Env, name)
+	return o
+}
+
+// opens marks an option that takes a protection away.
+func (o Option) opens() Option {
+	o.Opens = true
 	return o
 }
 

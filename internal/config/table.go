@@ -176,24 +176,25 @@ func storeOptions() []Option {
 			func(c *Config) *string { return &c.StateDir }),
 		integer("rollback_keep", 1, atLeast(0), "How many earlier archives of each model version are kept for `flambeau rollback`.",
 			func(c *Config) *int { return &c.RollbackKeep }),
-		{
+		Option{
 			Key: "archive_private_networks", Type: "list of networks", Env: envName("archive_private_networks"),
-			Doc: "Networks in CIDR form, separated by commas, from which archives may be fetched although they are private, loopback or link-local. Those that an " +
-				"`allowed_urls` of your own matches may be fetched, too.",
+			Doc: "Networks in CIDR form, separated by commas, from which archives may be fetched although they are private, link-local, multicast or the like. Hosts that an " +
+				"`allowed_urls` of your own names may be fetched from, too; loopback addresses, when only this machine can reach `management_address`. Through a proxy " +
+				"(`HTTPS_PROXY`) the proxy resolves names, and only what this machine knows of them is checked.",
 			set: func(c *Config, s string) (err error) {
 				c.PrivateNetworks, err = parseNetworks(s)
 				return err
 			},
-		},
+		}.opens(),
 	}
 }
 
 func accessOptions() []Option {
 	return []Option{
 		boolean("enable_model_api", false, "Whether models can be registered and unregistered over the management API. Scaling is always possible.",
-			func(c *Config) *bool { return &c.ModelAPI }).flag("--enable-model-api"),
+			func(c *Config) *bool { return &c.ModelAPI }).flag("--enable-model-api").opens(),
 		negated("disable_token_authorization", false, "Whether requests go without the keys of `key_file.json`.",
-			func(c *Config) *bool { return &c.TokenAuth }).flag("--disable-token-auth"),
+			func(c *Config) *bool { return &c.TokenAuth }).flag("--disable-token-auth").opens(),
 		Option{
 			Key: "token_expiration_min", Type: "minutes", Default: "60", Env: []string{"TS_TOKEN_EXPIRATION_TIME_MIN"},
 			Doc: "How long the two keys of `key_file.json` are good. Fractions are allowed.",
@@ -350,6 +351,10 @@ const (
 	envURLsKey     = "use_env_allowed_urls"
 	allowedURLsKey = "allowed_urls"
 	oipKey         = "ts_open_inference_protocol"
+	loadModelsKey  = "load_models"
+	snapshotKey    = "model_snapshot"
+	pythonKey      = "python"
+	notRestoredKey = "flambeau_not_restored"
 )
 
 func ignoredOptions() []Option {
@@ -369,5 +374,6 @@ func ignoredOptions() []Option {
 		accepted("NUM_WORKERS", "integer", "", "Read by SageMaker's plugin.", Informal).fileOnly(),
 		accepted("version", "text", "", "Written by TorchServe into its snapshots.", Informal).fileOnly(),
 		accepted("tsConfigFile", "path", "", "Written by TorchServe into its snapshots.", Informal).fileOnly(),
+		accepted(notRestoredKey, "list", "", "Written into snapshots: which switches were on that are not restored.", Informal).fileOnly(),
 	}
 }

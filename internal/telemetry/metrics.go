@@ -38,6 +38,8 @@ type Options struct {
 	ServerLog, ModelLog func(line string)
 	// State says how the models are when /metrics is asked; nil: nothing is said about it.
 	State func() []ModelState
+	// Store says how many archives of the model store are in each state; nil: nothing is said about it.
+	Store func() map[string]int
 	// LabelQuota is how many model versions have series of their own; the rest share one. 0 means 1000.
 	LabelQuota int
 	Logger     *slog.Logger // nil: nothing is logged
@@ -54,6 +56,7 @@ type ModelState struct {
 type Prediction struct {
 	ID      string
 	Ref     infer.ModelRef // as asked: without a version when the request named none
+	Taken   infer.ModelRef // with the version that it went to; a zero one when that is not known
 	Queue   time.Duration  // in the queue
 	Backend time.Duration  // in the worker, 0 if that is not known
 	Total   time.Duration
@@ -66,6 +69,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	server   map[string]*series // by name; what the catalog does not list is not there
 	own      ownMetrics
+	changes  changeMetrics
 	log      *slog.Logger
 	shown    []*series // families of the server and, behind them, of the handlers, in the order they are written
 
@@ -145,8 +149,12 @@ func (m *Metrics) Predicted(p Prediction) {
 	model, version := m.label(p.Ref)
 	host := m.opts.Hostname
 	m.set(InferenceRequests, 1, model, version, host)
+	taken, takenVersion := model, version // TorchServe's metrics have what was asked for, ours what it came to
+	if p.Taken.Name != "" {
+		taken, takenVersion = m.label(p.Taken)
+	}
 	if p.Err != nil {
-		m.own.failed(model, version, fault.KindOf(p.Err).String())
+		m.own.failed(taken, takenVersion, fault.KindOf(p.Err).String())
 		return
 	}
 	m.set(InferenceLatency, microseconds(p.Total), model, version, host)
@@ -154,7 +162,7 @@ func (m *Metrics) Predicted(p Prediction) {
 	m.set(QueueTime, float64(p.Queue.Milliseconds()), levelHost, host)
 	m.set(WorkerThreadTime, float64(max(p.Total-p.Queue-p.Backend, 0).Milliseconds()), levelHost, host)
 	m.predicted(model, p)
-	m.own.answered(model, version, p)
+	m.own.answered(taken, takenVersion, p)
 }
 
 // predicted sets the gauge that TorchServe's workers set after each batch, if the catalog has it as TorchServe's has.
@@ -206,6 +214,7 @@ func (m *Metrics) Forget(ref infer.ModelRef) {
 		}
 	}
 	m.own.forget(prometheus.Labels{labelModel: ref.Name, labelVersion: ref.Version})
+	m.changes.forget(prometheus.Labels{labelModel: ref.Name, labelVersion: ref.Version})
 	if ref.Version == defaultVersion {
 		m.forgetModel(ref.Name)
 	}

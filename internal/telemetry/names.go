@@ -63,6 +63,12 @@ const (
 	Workers         = "flambeau_workers"
 	WorkerStarts    = "flambeau_worker_starts_total"
 	WorkerFailures  = "flambeau_worker_failures_total"
+
+	ModelSwaps        = "flambeau_model_swaps_total"
+	ModelSwapDuration = "flambeau_model_swap_duration_seconds"
+	ModelGeneration   = "flambeau_model_generation"
+	ModelLastChange   = "flambeau_model_last_change_timestamp_seconds"
+	StoreEntries      = "flambeau_store_entries"
 )
 
 // Labels of the metrics. TorchServe's differ from one metric to the next in how they are written.
@@ -79,6 +85,7 @@ const (
 	labelVersion      = "version"
 	labelReason       = "reason"
 	labelState        = "state"
+	labelOutcome      = "outcome"
 	levelHost         = "Host"
 	levelModel        = "Model"
 	unitCount         = "Count"

@@ -55,6 +55,9 @@ func (m *Metrics) addOwn() error {
 			return err
 		}
 	}
+	if err := m.addChanges(add); err != nil {
+		return err
+	}
 	if m.opts.State == nil {
 		return nil
 	}

@@ -68,12 +68,16 @@ func use(m *Metrics) {
 	}
 	ms := time.Millisecond
 	m.Predicted(Prediction{Ref: echo, Queue: 9533425 * time.Nanosecond, Total: 27894038 * time.Nanosecond, Backend: 12 * ms})
-	m.Predicted(Prediction{Ref: echo, Queue: 2 * ms, Total: 14 * time.Second})
+	m.Predicted(Prediction{Ref: echo, Taken: v1, Queue: 2 * ms, Total: 14 * time.Second})
 	m.Predicted(Prediction{Ref: v1, Queue: ms, Total: 3 * ms, Err: fault.New(fault.Overloaded, "full", nil)})
 	m.Predicted(Prediction{Ref: infer.ModelRef{Name: "nomodel"}, Err: fault.New(fault.ModelNotFound, "Model not found: nomodel", nil)})
 	m.Predicted(Prediction{Ref: infer.ModelRef{Name: "echo", Version: "9"}, Err: fault.New(fault.VersionNotFound, "no", nil)})
 	m.WorkerLoaded(v1, 9000, 5529*ms)
 	m.WorkerFailed(v1, "worker_died")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
+	m.ModelChanged(ModelChange{Ref: v1, At: at.Add(-time.Hour), Generation: 1})
+	m.ModelChanged(ModelChange{Ref: v1, At: at.Add(-time.Minute), Swap: SwapDone, Took: 1500 * ms, Generation: 2})
+	m.ModelChanged(ModelChange{Ref: v1, At: at, Swap: SwapFailed, Took: time.Hour})
 	m.ModelLine("[METRICS]PredictionTime.ms:0.01|#ModelName:echo,Level:Model|#type:GAUGE|#hostname:vm,1795972601,a21f,b32e")
 	m.ModelLine("[METRICS]Odd.count:2|#B:x y,A:\\\"z|#type:COUNTER|#hostname:vm,1795972601")
 	m.ModelLine("[METRICS]Sizes.B:0.3|#ModelName:echo|#type:HISTOGRAM|#hostname:vm,1795972601")
@@ -100,7 +104,8 @@ func TestPrometheusMode(t *testing.T) {
 	state := func() []ModelState {
 		return []ModelState{{Ref: infer.ModelRef{Name: "echo", Version: "1.0"}, Waiting: 3, Capacity: 100, Workers: map[string]int{"ready": 2, "failed": 1}}}
 	}
-	m, server, model := newMetrics(t, Options{Mode: ModePrometheus, AutoDetect: true, State: state})
+	store := func() map[string]int { return map[string]int{"settled": 3, "changing": 0, "incomplete": 1} }
+	m, server, model := newMetrics(t, Options{Mode: ModePrometheus, AutoDetect: true, State: state, Store: store})
 	use(m)
 	got := text(t, m)
 	golden(t, "prometheus.golden", got)

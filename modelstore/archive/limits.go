@@ -5,19 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 )
 
 // What Limits' zero values stand for.
 const (
-	DefaultDownloadBytes = int64(256) << 30
 	DefaultUnpackedBytes = int64(512) << 30
 	DefaultRatio         = int64(100)
 	DefaultRatioFloor    = int64(256) << 20
 	DefaultEntries       = 200_000
 	DefaultPathBytes     = 4096
 	DefaultMetadataBytes = int64(4) << 20
-	DefaultStall         = 2 * time.Minute
 )
 
 func (l Limits) withDefaults() Limits {
@@ -26,7 +23,6 @@ func (l Limits) withDefaults() Limits {
 			*v = def
 		}
 	}
-	set(&l.DownloadBytes, DefaultDownloadBytes)
 	set(&l.UnpackedBytes, DefaultUnpackedBytes)
 	set(&l.Ratio, DefaultRatio)
 	set(&l.RatioFloor, DefaultRatioFloor)
@@ -37,16 +33,13 @@ func (l Limits) withDefaults() Limits {
 	if l.PathBytes == 0 {
 		l.PathBytes = DefaultPathBytes
 	}
-	if l.Stall == 0 {
-		l.Stall = DefaultStall
-	}
 	return l
 }
 
 // check refuses limits that nothing could satisfy.
 func (l Limits) check() error {
-	if l.DownloadBytes < 0 || l.UnpackedBytes < 0 || l.Ratio < 0 || l.RatioFloor < 0 || l.MetadataBytes < 0 ||
-		l.Entries < 0 || l.PathBytes < 0 || l.Stall < 0 {
+	if l.UnpackedBytes < 0 || l.Ratio < 0 || l.RatioFloor < 0 || l.MetadataBytes < 0 ||
+		l.Entries < 0 || l.PathBytes < 0 {
 		return errors.New("archive: a limit is negative")
 	}
 	return nil
@@ -70,22 +63,32 @@ type budget struct {
 }
 
 func (b *budget) entry(name string) error {
-	b.entries++
-	if b.entries > b.limits.Entries {
-		return refuse("", "it has more than %d entries", b.limits.Entries)
-	}
 	if len(name) > b.limits.PathBytes {
 		return refuse("", "the name of an entry is longer than %d bytes: %.60q…", b.limits.PathBytes, name)
+	}
+	return b.count(1)
+}
+
+// count adds files and folders.
+func (b *budget) count(n int) error {
+	b.entries += n
+	if b.entries > b.limits.Entries {
+		return tooMany(b.limits)
 	}
 	return nil
 }
 
-func (b *budget) grow(n int) error {
-	b.bytes += int64(n)
-	if b.bytes > b.limits.UnpackedBytes {
+func tooMany(limits Limits) error {
+	return refuse("", "it has more than %d entries", limits.Entries)
+}
+
+// grow adds bytes.
+func (b *budget) grow(n int64) error {
+	if n > b.limits.UnpackedBytes-b.bytes {
 		return refuse("raise archive_max_unpacked_size if it is meant to be so large", "it unpacks to more than %d bytes",
 			b.limits.UnpackedBytes)
 	}
+	b.bytes += n
 	if b.bytes > b.limits.RatioFloor && b.bytes/b.limits.Ratio > b.packed {
 		return refuse("pack the model without compression, or serve it from a folder, if it is meant to be so",
 			"it unpacks to more than %d times its size, as archives that are made to fill disks do", b.limits.Ratio)
@@ -104,7 +107,7 @@ func (b *budget) copy(ctx context.Context, w io.Writer, r io.Reader, buf []byte)
 		}
 		n, err := r.Read(buf)
 		if n > 0 {
-			if err := b.grow(n); err != nil {
+			if err := b.grow(int64(n)); err != nil {
 				return err
 			}
 			if _, err := w.Write(buf[:n]); err != nil {

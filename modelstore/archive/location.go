@@ -1,19 +1,18 @@
 package archive
 
-import (
-	"net/url"
-	"strings"
-)
+import "strings"
 
 // location is a model's URL, taken apart as TorchServe does.
 type location struct {
 	raw    string
-	remote bool     // file, http or https: it is fetched
-	parsed *url.URL // nil unless remote, and then only if it can be parsed
-	base   string   // the file's name in the store, "" when the URL ends with a slash
+	remote bool   // file, http, https, or one of an object store: it is fetched
+	base   string // the file's name in the store, "" when the URL ends with a slash
+	pin    string // hex digits of the digest that a remote one must have; "" for any
 }
 
-func parseLocation(raw string) location {
+// parseLocation takes a URL apart. objects says that models of object stores can be fetched, too; else such a URL names a file of the store, as for
+// TorchServe.
+func parseLocation(raw string, objects bool) location {
 	l := location{raw: raw, base: lastSegment(raw)}
 	scheme, _, found := strings.Cut(raw, ":")
 	if !found {
@@ -22,21 +21,23 @@ func parseLocation(raw string) location {
 	switch strings.ToLower(scheme) {
 	case "http", "https", "file":
 		l.remote = strings.HasPrefix(raw[len(scheme):], "://")
+	case "s3", "gs", "azblob":
+		if l.remote = objects && strings.HasPrefix(raw[len(scheme):], "://"); !l.remote {
+			return l
+		}
 	case "ftp": // Java knows the scheme, so its query does not belong to the name
 	default:
 		return l
 	}
 	// The name is neither decoded nor does it hold the query: as Java's URL.getPath gives it.
-	rest, _, _ := strings.Cut(raw[len(scheme)+1:], "#")
+	rest, fragment, _ := strings.Cut(raw[len(scheme)+1:], "#")
 	rest, _, _ = strings.Cut(rest, "?")
 	if host, ok := strings.CutPrefix(rest, "//"); ok {
 		_, rest, _ = strings.Cut(host, "/")
 	}
 	l.base = lastSegment(rest)
-	if l.remote {
-		if u, err := url.Parse(raw); err == nil {
-			l.parsed = u
-		}
+	if pin, found := strings.CutPrefix(fragment, "sha256="); found && l.remote {
+		l.pin = strings.ToLower(pin)
 	}
 	return l
 }
@@ -44,14 +45,6 @@ func parseLocation(raw string) location {
 // lastSegment is what follows the last slash or backslash.
 func lastSegment(s string) string {
 	return s[strings.LastIndexAny(s, `/\`)+1:]
-}
-
-// shown is the URL without a password, for the log.
-func (l location) shown() string {
-	if l.parsed != nil {
-		return l.parsed.Redacted()
-	}
-	return l.raw
 }
 
 // usable says whether the base can be a file's name in the store.

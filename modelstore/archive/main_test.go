@@ -11,8 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/flambeau-serve/flambeau/modelstore/source"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,7 +134,7 @@ func (p *place) write(t testing.TB, name string, data []byte) string {
 // open makes a Store that is closed with the test, after which nothing may be left in the temp folder.
 func (p *place) open(t testing.TB, change func(*Options)) *Store {
 	t.Helper()
-	opts := Options{Store: p.store, Temp: p.temp, Logger: slog.New(slog.NewTextHandler(p.log, nil))}
+	opts := Options{Store: p.store, Temp: p.temp, Fetcher: newFetcher(t, nil), Logger: slog.New(slog.NewTextHandler(p.log, nil))}
 	if change != nil {
 		change(&opts)
 	}
@@ -148,6 +151,20 @@ func (p *place) open(t testing.TB, change func(*Options)) *Store {
 		}
 	})
 	return s
+}
+
+// newFetcher makes a fetcher for servers of the test's own.
+func newFetcher(t testing.TB, change func(*source.Options)) *source.Fetcher {
+	t.Helper()
+	opts := source.Options{Local: true, Pause: time.Millisecond, Logger: discard()}
+	if change != nil {
+		change(&opts)
+	}
+	f, err := source.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // tree lists all that is below dir, but for lock files.

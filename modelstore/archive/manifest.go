@@ -15,7 +15,10 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
-const manifestPath = "MAR-INF/MANIFEST.json"
+const (
+	manifestPath = "MAR-INF/MANIFEST.json"
+	configName   = "model-config.yaml" // what torch-model-archiver calls it in its examples, and the settings of a folder with a bare ONNX model
+)
 
 // The runtimes that TorchServe knows.
 const (
@@ -30,7 +33,11 @@ func (a *Archive) readMetadata(limits Limits, logger *slog.Logger) error {
 	text, err := readSmall(filepath.Join(a.Dir, manifestPath), limits.MetadataBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil
+		if !a.readONNX() {
+			return nil
+		}
+		a.Settings, err = a.readSettings(limits, logger)
+		return err
 	case err != nil:
 		return manifestFault(err)
 	}
@@ -39,8 +46,8 @@ func (a *Archive) readMetadata(limits Limits, logger *slog.Logger) error {
 		return manifestFault(err)
 	}
 	warnOfManifest(&a.Manifest, a.URL, logger)
-	a.Settings = a.readSettings(limits, logger)
-	return nil
+	a.Settings, err = a.readSettings(limits, logger)
+	return err
 }
 
 // manifestFault has the text of TorchServe, which names a file that does not exist any more; the cause tells the rest.

@@ -26,6 +26,7 @@ const (
 // may be removed.
 type owner struct {
 	models string // Temp/models
+	id     string // of this server, in the lock file's name
 	path   string // of the lock file
 
 	mu   sync.Mutex // guards file
@@ -33,9 +34,12 @@ type owner struct {
 }
 
 // claim makes the folder and this server's lock file in it.
-func claim(models string) (*owner, error) {
+func claim(models string, logger *slog.Logger) (*owner, error) {
 	if err := os.MkdirAll(models, 0o755); err != nil { //nolint:gosec // TorchServe's own folder, which others may list; what is in it is private
 		return nil, fmt.Errorf("the folder for unpacked models cannot be made: %w (set TEMP to a folder that can be written)", err)
+	}
+	if err := takeFolder(models, logger); err != nil {
+		return nil, fmt.Errorf("the folder for unpacked models cannot be used: %w (set TEMP to a folder of your own)", err)
 	}
 	id := hexID()
 	// It gets its final name only after it is locked: an unlocked file of that name is a dead server's.
@@ -44,11 +48,62 @@ func claim(models string) (*owner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the folder for unpacked models cannot be written: %w (set TEMP to a folder of your own)", err)
 	}
-	o := &owner{models: models, path: filepath.Join(models, lockPrefix+id+lockSuffix), file: file}
+	o := &owner{models: models, id: id, path: filepath.Join(models, lockPrefix+id+lockSuffix), file: file}
 	if err := errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), os.Rename(fresh, o.path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("the folder for unpacked models cannot be locked: %w", err), file.Close(), os.Remove(fresh))
 	}
 	return o, nil
+}
+
+// takeFolder makes sure that nobody else can put files into the folder or take them away: what is in it is run. It may be a link of this user's.
+func takeFolder(dir string, logger *slog.Logger) error {
+	link, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if uid := uidOf(link); link.Mode()&os.ModeSymlink != 0 && uid != os.Geteuid() && uid != 0 {
+		return fmt.Errorf("%s is a link of another user's (number %d)", dir, uid)
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	if err := ownFolder(real); err != nil {
+		return err
+	}
+	info, err := os.Lstat(real)
+	if err != nil {
+		return err
+	}
+	const others = 0o022
+	if info.Mode().Perm()&others == 0 {
+		return nil
+	}
+	logger.Warn("others could write to the folder for unpacked models; this right is taken away", slog.String("folder", real),
+		slog.String("mode", fmt.Sprintf("%04o", info.Mode().Perm())))
+	return os.Chmod(real, info.Mode().Perm()&^others)
+}
+
+// ownFolder makes sure that there is a folder of this user's, not a link to one.
+func ownFolder(dir string) error {
+	info, err := os.Lstat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a folder", dir)
+	case uidOf(info) != os.Geteuid():
+		return fmt.Errorf("%s belongs to another user (number %d, and this server is run by number %d)", dir, uidOf(info), os.Geteuid())
+	}
+	return nil
+}
+
+// uidOf gives the number of a file's owner, -1 if it has none.
+func uidOf(info os.FileInfo) int {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid)
+	}
+	return -1
 }
 
 // hexID is a fresh name for a folder, as TorchServe's are: 32 hex digits.

@@ -34,10 +34,11 @@ func TestSweep(t *testing.T) {
 	p.write(t, "tmp/models/"+foreign+"/x", nil) // looks like ours; nobody claims it
 	dead := newStore()
 	leaves := mustOpen(t, dead, "m.mar")
-	unfinished, err := dead.newRoot()
-	if err != nil {
+	name := hexID()
+	if err := dead.owner.record(name); err != nil {
 		t.Fatal(err)
 	}
+	unfinished := filepath.Join(dead.owner.models, name)
 	if err := os.MkdirAll(unfinished+partSuffix+"/sub", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -89,5 +90,86 @@ func TestIsDirName(t *testing.T) {
 		if got := isDirName(name); got != want {
 			t.Errorf("isDirName(%q) = %v", name, got)
 		}
+	}
+}
+
+// foreignFolder is a folder of another user.
+func foreignFolder(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return "/usr" // root's, which is enough of another user
+	}
+	const nobody = 65534
+	dir := t.TempDir()
+	if err := os.Lchown(dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestTempOfOthers: what is unpacked is run, so nobody else may have prepared the folder for it.
+func TestTempOfOthers(t *testing.T) {
+	t.Parallel()
+	open := func(p *place) error {
+		s, err := New(Options{Store: p.store, Temp: p.temp, Logger: discard()})
+		if err == nil {
+			err = s.Close()
+		}
+		return err
+	}
+	link := func(t *testing.T, target string) *place {
+		t.Helper()
+		p := newPlace(t)
+		if err := os.Symlink(target, filepath.Join(p.temp, "models")); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if err := open(link(t, foreignFolder(t))); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+		t.Errorf("a link to another user's folder: %v", err)
+	}
+	if err := open(link(t, t.TempDir())); err != nil {
+		t.Errorf("a link of this user's: %v", err)
+	}
+	if err := open(link(t, "/dev/null")); err == nil {
+		t.Error("a link to a file was taken")
+	}
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		theirs := link(t, t.TempDir())
+		if err := os.Lchown(filepath.Join(theirs.temp, "models"), nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+		if err := open(theirs); err == nil || !strings.Contains(err.Error(), "link of another user") {
+			t.Errorf("another user's link: %v", err)
+		}
+		p := newPlace(t)
+		if err := os.Mkdir(filepath.Join(p.temp, "models"), 0o755); err != nil { //nolint:gosec // as TorchServe makes it
+			t.Fatal(err)
+		}
+		if err := os.Lchown(filepath.Join(p.temp, "models"), nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+		if err := open(p); err == nil || !strings.Contains(err.Error(), "set TEMP to a folder of your own") {
+			t.Errorf("another user's folder: %v", err)
+		}
+		if left := tree(t, p.temp); len(left) != 1 {
+			t.Errorf("something was written there: %v", left)
+		}
+	}
+	p := newPlace(t)
+	models := filepath.Join(p.temp, "models")
+	if err := os.Mkdir(models, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(models, 0o777); err != nil { //nolint:gosec // that is what is tested
+		t.Fatal(err)
+	}
+	s := p.open(t, nil)
+	if info, err := os.Stat(models); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("others can still write: %v, %v", info.Mode(), err)
+	}
+	if !strings.Contains(p.log.String(), "0777") || s == nil {
+		t.Errorf("nobody was told: %q", p.log.String())
 	}
 }

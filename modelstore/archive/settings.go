@@ -19,19 +19,23 @@ const (
 	yamlStartupTimeout  = 120 * time.Second
 )
 
-// readSettings reads the model's configuration file. One that cannot be read is logged and taken for absent, as TorchServe does.
-func (a *Archive) readSettings(limits Limits, logger *slog.Logger) Settings {
+// readSettings reads the model's configuration file. One that cannot be read is logged and taken for absent, as TorchServe does; one that is made to
+// harm whoever reads it is an error.
+func (a *Archive) readSettings(limits Limits, logger *slog.Logger) (Settings, error) {
 	name := a.Manifest.Model.ConfigFile
 	if name == "" {
-		return Settings{}
+		return Settings{}, nil
 	}
 	logger = logger.With(slog.String("url", a.URL), slog.String("config_file", name))
 	settings, err := a.loadSettings(name, limits, logger)
+	if _, harmful := errors.AsType[*refusal](err); harmful {
+		return Settings{}, err
+	}
 	if err != nil {
 		logger.Error("the model's configuration file is ignored: it cannot be read", slog.Any("error", err))
-		return Settings{}
+		return Settings{}, nil
 	}
-	return settings
+	return settings, nil
 }
 
 func (a *Archive) loadSettings(name string, limits Limits, logger *slog.Logger) (Settings, error) {
@@ -45,12 +49,36 @@ func (a *Archive) loadSettings(name string, limits Limits, logger *slog.Logger) 
 	if err != nil {
 		return Settings{}, err
 	}
-	return parseSettings(text, logger)
+	if err := checkLines(text); err != nil {
+		return Settings{}, err
+	}
+	file, err := readYAML(text)
+	if err != nil {
+		return Settings{}, err
+	}
+	twice, err := checkYAML(file)
+	if err != nil {
+		return Settings{}, err
+	}
+	for _, key := range twice {
+		logger.Warn("a key of the model's configuration file is there twice; the last one counts, as for TorchServe and for the handler",
+			slog.String("key", key.name), slog.Int("line", key.line))
+	}
+	return settingsOf(file, logger)
 }
 
-// parseSettings reads the server's keys of a model-config.yaml. Values of a wrong type are warned of and left out.
+// parseSettings reads the server's keys of a model-config.yaml.
 func parseSettings(text []byte, logger *slog.Logger) (Settings, error) {
-	entries, err := parseYAML(text)
+	file, err := readYAML(text)
+	if err != nil {
+		return Settings{}, err
+	}
+	return settingsOf(file, logger)
+}
+
+// settingsOf takes the server's keys. Values of a wrong type are warned of and left out.
+func settingsOf(file *ast.File, logger *slog.Logger) (Settings, error) {
+	entries, err := topLevel(file)
 	if err != nil {
 		return Settings{}, err
 	}
@@ -88,6 +116,10 @@ func (r *settingsReader) read(e yamlEntry) {
 		r.deviceIDs(e)
 	case "torchrun":
 		r.torchRun(e)
+	case "swap":
+		r.word(e, &r.s.Swap, SwapDual, SwapInPlace)
+	case "warmup":
+		r.warmUp(e)
 	}
 }
 

@@ -5,35 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
-	"github.com/flambeau-serve/flambeau/internal/javaregex"
 )
-
-// defaultAllowedURL is TorchServe's default of allowed_urls.
-const defaultAllowedURL = `file://.*|http(s)?://.*`
 
 var errClosed = errors.New("the server is stopping")
 
 // Store opens the models of a model store. Its methods are safe for concurrent use.
 type Store struct {
 	store   string // absolute, "" for none
-	allowed []*javaregex.Pattern
 	limits  Limits
-	http    *http.Client
+	fetcher Fetcher                         // nil: no URL is allowed
+	free    func(dir string) (int64, error) // bytes that can still be written there
 	logger  *slog.Logger
 	owner   *owner
 
 	running sync.WaitGroup // Opens that have not returned
 
 	mu      sync.Mutex                         // guards the rest
-	open    map[string]struct{}                // folders below Temp/models that exist now
+	open    map[string]*folder                 // the folders below Temp/models, by their paths
 	cancels map[uint64]context.CancelCauseFunc // of the running Opens
 	opens   uint64                             // how many Opens there were
 	closed  bool
@@ -47,17 +43,9 @@ func New(opts Options) (*Store, error) {
 	if err := opts.Limits.check(); err != nil {
 		return nil, err
 	}
-	s := &Store{limits: opts.Limits.withDefaults(), logger: opts.Logger, open: map[string]struct{}{}, cancels: map[uint64]context.CancelCauseFunc{}}
-	allowed := opts.AllowedURLs
-	if len(allowed) == 0 {
-		allowed = []string{defaultAllowedURL}
-	}
-	for _, expr := range allowed {
-		p, err := javaregex.CompileFold(expr)
-		if err != nil {
-			return nil, fmt.Errorf("allowed_urls: %w", err)
-		}
-		s.allowed = append(s.allowed, p)
+	s := &Store{
+		limits: opts.Limits.withDefaults(), fetcher: opts.Fetcher, free: freeBytes, logger: opts.Logger, open: map[string]*folder{},
+		cancels: map[uint64]context.CancelCauseFunc{},
 	}
 	var err error
 	if opts.Store != "" {
@@ -69,8 +57,7 @@ func New(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the temp folder %s: %w", opts.Temp, err)
 	}
-	s.http = s.client(opts.HTTP)
-	if s.owner, err = claim(filepath.Join(temp, "models")); err != nil {
+	if s.owner, err = claim(filepath.Join(temp, "models"), s.logger); err != nil {
 		return nil, err
 	}
 	s.owner.sweep(s.logger)
@@ -113,23 +100,37 @@ func (s *Store) Open(ctx context.Context, url string) (*Archive, error) {
 	if err != nil {
 		return nil, err
 	}
+	a := &Archive{URL: url, FileBase: fileBase(url), store: s, layout: layoutOf(loc.base)}
+	shown := url
+	if loc.remote {
+		shown = s.fetcher.Told(url)
+	}
+	return s.opened(ctx, a, shown, func(ctx context.Context) error {
+		if loc.remote {
+			if a.saved, err = s.fetch(ctx, loc); err != nil {
+				return err
+			}
+			a.Fetched = a.saved != ""
+		}
+		if err := s.place(ctx, loc, a); err != nil {
+			return err
+		}
+		return checkPin(loc, a)
+	})
+}
+
+// opened does what all ways to open a model have in common; shown is what messages call it.
+func (s *Store) opened(ctx context.Context, a *Archive, shown string, open func(context.Context) error) (*Archive, error) {
 	ctx, end, err := s.begin(ctx)
 	if err != nil {
-		return nil, s.asFault(ctx, loc, err)
+		return nil, s.asFault(ctx, shown, err)
 	}
 	defer end()
-	a := &Archive{URL: url, FileBase: fileBase(url), store: s}
-	if loc.remote {
-		if a.saved, err = s.fetch(ctx, loc); err != nil {
-			return nil, err
-		}
-		a.Fetched = true
+	if err = open(ctx); err == nil {
+		err = a.readMetadata(s.limits, s.logger)
 	}
-	if err := s.place(ctx, loc, a); err != nil {
-		return nil, errors.Join(s.asFault(ctx, loc, err), a.Forget())
-	}
-	if err := a.readMetadata(s.limits, s.logger); err != nil {
-		return nil, errors.Join(err, a.Forget())
+	if err != nil {
+		return nil, errors.Join(s.asFault(ctx, shown, err), a.Forget())
 	}
 	return a, nil
 }
@@ -165,18 +166,15 @@ func (s *Store) locate(url string) (location, error) {
 	case strings.Contains(url, ".."):
 		return location{}, fault.New(fault.ModelNotFound, "Relative path is not allowed in url: "+url, nil)
 	}
-	loc := parseLocation(url)
-	if loc.remote && !s.isAllowed(url) {
-		return location{}, &fault.Error{
-			Kind: fault.ModelNotFound, Message: "Given URL " + url + " does not match any allowed URL(s)",
-			Hint: "add an expression that matches it to allowed_urls",
-		}
+	loc := parseLocation(url, s.fetcher != nil)
+	switch {
+	case !loc.remote:
+		return loc, nil
+	case s.fetcher == nil:
+		return location{}, fault.Newf(fault.ModelNotFound, "Given URL %s does not match any allowed URL(s)", url)
+	default:
+		return loc, s.fetcher.Allowed(url)
 	}
-	return loc, nil
-}
-
-func (s *Store) isAllowed(url string) bool {
-	return slices.ContainsFunc(s.allowed, func(p *javaregex.Pattern) bool { return p.Match(url) })
 }
 
 // place makes a's folder below Temp/models.
@@ -184,12 +182,14 @@ func (s *Store) place(ctx context.Context, loc location, a *Archive) error {
 	if loc.usable() {
 		file := filepath.Join(s.store, loc.base)
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
-			return s.unpack(ctx, file, a)
+			a.Source = loc.base
+			return s.openFile(ctx, file, a, false)
 		}
 	}
 	for _, dir := range s.folders(loc) {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return s.link(dir, a)
+			a.Source = s.sourceOf(dir)
+			return s.link(ctx, dir, a)
 		}
 	}
 	return fault.New(fault.ModelNotFound, "Model not found at: "+loc.raw, nil)
@@ -207,8 +207,21 @@ func (s *Store) folders(loc location) []string {
 	return dirs
 }
 
+// sourceOf is a folder's place in the store, "" for one that lies elsewhere.
+func (s *Store) sourceOf(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return ""
+	}
+	rel, err := filepath.Rel(s.store, abs)
+	if err != nil || rel == "." || !filepath.IsLocal(rel) {
+		return ""
+	}
+	return filepath.ToSlash(rel)
+}
+
 // link makes a link to a folder that is used in place. A folder that holds nothing but one folder stands for that.
-func (s *Store) link(dir string, a *Archive) error {
+func (s *Store) link(ctx context.Context, dir string, a *Archive) error {
 	target, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -217,55 +230,60 @@ func (s *Store) link(dir string, a *Archive) error {
 	if err != nil {
 		return err
 	}
-	if len(entries) == 1 {
+	if len(entries) == 1 && entries[0].Name() != path.Dir(manifestPath) {
 		only := filepath.Join(target, entries[0].Name())
 		if info, err := os.Stat(only); err == nil && info.IsDir() {
 			target = only
 		}
 	}
-	root, err := s.newRoot()
+	resolved, err := filepath.EvalSymlinks(target)
 	if err != nil {
 		return err
 	}
-	a.root = root
-	if err := os.Mkdir(root, 0o700); err != nil {
+	if a.Digest, a.Bytes, err = treeSum(ctx, resolved); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		a.Digest, a.Bytes = "", 0 // TorchServe takes it, whatever is in it
+		s.logger.Warn("a change of the model's folder will not be noticed", slog.String("folder", target), slog.Any("error", err))
+	}
+	base := filepath.Base(target)
+	a.folder, err = s.share(ctx, hexID(), func(part string) (string, error) { return "", os.Symlink(target, filepath.Join(part, base)) })
+	if err != nil {
 		return err
 	}
-	a.Dir, a.InPlace = filepath.Join(root, filepath.Base(target)), true
-	return os.Symlink(target, a.Dir)
-}
-
-// newRoot names a new folder below Temp/models, which does not exist yet.
-func (s *Store) newRoot() (string, error) {
-	name := hexID()
-	if err := s.owner.record(name); err != nil {
-		return "", err
-	}
-	root := filepath.Join(s.owner.models, name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open[root] = struct{}{}
-	return root, nil
+	a.Dir, a.InPlace = filepath.Join(a.folder.root, base), true
+	return nil
 }
 
 // asFault makes an error of place one that a client can be told. Read errors and escapes have TorchServe's text; what Flambeau refuses on
 // its own says why.
-func (s *Store) asFault(ctx context.Context, loc location, err error) error {
+func (s *Store) asFault(ctx context.Context, shown string, err error) error {
 	var known *fault.Error
 	var refused *refusal
+	var full *spaceError
+	failed := "Failed to save model: " + shown
 	switch {
 	case errors.As(err, &known):
 		return err
 	case errors.Is(err, errClosed):
-		return fault.New(fault.Draining, "Failed to save model: "+loc.raw, err)
+		return fault.New(fault.Draining, failed, err)
 	case ctx.Err() != nil:
-		return fault.New(fault.Cancelled, "Failed to save model: "+loc.raw, err)
-	case errors.As(err, &refused):
+		return fault.New(fault.Cancelled, failed, err)
+	case errors.Is(err, ErrChanged):
 		return &fault.Error{
-			Kind: fault.InvalidModel, Message: "Model archive " + loc.raw + " is refused: " + refused.text, Hint: refused.hint, Cause: err,
+			Kind: fault.Internal, Message: failed, Cause: err, Hint: "wait until it is written; copy to another name first, and rename it then",
 		}
+	case errors.As(err, &refused):
+		f := &fault.Error{Kind: fault.InvalidModel, Message: "Model archive " + shown + " is refused: " + refused.text, Hint: refused.hint}
+		if err.Error() != refused.text {
+			f.Cause = err
+		}
+		return f
+	case errors.As(err, &full):
+		return &fault.Error{Kind: fault.Internal, Message: failed, Cause: err, Hint: full.Error() + "; make room, or set TEMP to a folder on another disk"}
 	default:
-		return fault.New(fault.Internal, "Failed to save model: "+loc.raw, err)
+		return fault.New(fault.Internal, failed, err)
 	}
 }
 
@@ -291,21 +309,6 @@ func (s *Store) Close() error {
 		errs = append(errs, removeRoot(root))
 	}
 	return errors.Join(append(errs, s.owner.release())...)
-}
-
-// Close removes the unpacked folder, or the link to the folder that is used in place. It may be called more than once.
-func (a *Archive) Close() error {
-	if a.root == "" {
-		return nil
-	}
-	a.store.mu.Lock()
-	_, open := a.store.open[a.root]
-	delete(a.store.open, a.root)
-	a.store.mu.Unlock()
-	if !open {
-		return nil
-	}
-	return removeRoot(a.root)
 }
 
 // Forget is Close, and it deletes the copy in the store if the archive was fetched from a URL, as TorchServe does when a model is unregistered. It is

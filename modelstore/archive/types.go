@@ -2,7 +2,6 @@ package archive
 
 import (
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -13,27 +12,22 @@ type Options struct {
 	// Store is the model store. With "" there is none, and Open refuses every URL, as TorchServe does.
 	Store string
 	// Temp is the folder below which models are unpacked, in Temp/models/<32 hex digits>.
-	Temp string
-	// AllowedURLs are the regular expressions, in Java's syntax, one of which a fetched URL must match as a whole and in any case. Empty:
-	// any file, http and https URL, as TorchServe has it.
-	AllowedURLs []string
-	Limits      Limits
-	// HTTP fetches archives. Nil: a client without an overall time limit. Its CheckRedirect is replaced.
-	HTTP *http.Client
+	Temp   string
+	Limits Limits
+	// Fetcher fetches archives, and says which URLs are allowed. Nil: none is.
+	Fetcher Fetcher
 	// Logger is required.
 	Logger *slog.Logger
 }
 
 // Limits bound what one archive may cost. A zero value stands for its default in limits.go.
 type Limits struct {
-	DownloadBytes int64         // largest archive that is fetched
-	UnpackedBytes int64         // largest sum of an archive's files
-	Ratio         int64         // largest unpacked size as a multiple of the packed one, looked at once RatioFloor bytes are unpacked
-	RatioFloor    int64         // unpacked bytes below which Ratio is not looked at
-	Entries       int           // most files and folders of an archive
-	PathBytes     int           // longest name of an entry
-	MetadataBytes int64         // largest manifest and largest model configuration
-	Stall         time.Duration // longest time that a download may stand still
+	UnpackedBytes int64 // largest sum of an archive's files
+	Ratio         int64 // largest unpacked size as a multiple of the packed one, looked at once RatioFloor bytes are unpacked
+	RatioFloor    int64 // unpacked bytes below which Ratio is not looked at
+	Entries       int   // most files and folders of an archive
+	PathBytes     int   // longest name of an entry
+	MetadataBytes int64 // largest manifest and largest model configuration
 }
 
 // Archive is one opened model: its files on disk, its manifest and its settings. Its fields are not changed after Open.
@@ -45,6 +39,7 @@ type Archive struct {
 	FileBase    string // the model's name of last resort, made from the URL as TorchServe makes it at start-up
 	Fetched     bool   // it was downloaded into the store by this Open
 	InPlace     bool   // Dir is a link to the user's own folder
+	Kept        bool   // Dir is a folder that Keep left, and that Close does not remove
 	HasManifest bool   // MAR-INF/MANIFEST.json was there; without one Manifest has TorchServe's defaults and no model name
 	Problem     string // why it may be of no use although TorchServe takes it: a .mar that is no zip file; "" otherwise
 	Manifest    Manifest
@@ -55,9 +50,11 @@ type Archive struct {
 	Source string
 	Bytes  int64 // of the archive file; of a folder, the sum of its files
 
-	store *Store
-	root  string // the folder below Temp/models that Close removes
-	saved string // the file in the store that Forget removes, "" unless it came from a URL
+	store  *Store
+	folder *folder // below Temp/models, nil for a kept one
+	closed bool    // guarded by store.mu
+	saved  string  // the file in the store that Forget removes, "" unless it came from a URL
+	layout layout  // what its place in the store says
 }
 
 // Manifest is MAR-INF/MANIFEST.json.
@@ -65,7 +62,7 @@ type Manifest struct {
 	CreatedOn       string
 	Description     string
 	ArchiverVersion string
-	Runtime         string // python, python3, LSP, or "" when the manifest names one that there is not
+	Runtime         string // python, python3, LSP, onnx for a bare ONNX model, or "" when the manifest names one that there is not
 	Model           ManifestModel
 }
 

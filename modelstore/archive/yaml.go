@@ -27,18 +27,36 @@ type yamlEntry struct {
 	anchors map[string]ast.Node // of the document so far
 }
 
-// parseYAML gives the top-level entries of a document, in order. A nil list is an empty document.
-func parseYAML(text []byte) ([]yamlEntry, error) {
+// readYAML parses a file, or of a large one the server's own keys.
+func readYAML(text []byte) (*ast.File, error) {
 	if err := checkNesting(text); err != nil {
 		return nil, err
 	}
 	if len(text) > wholeYAML {
-		text = prune(text)
+		if text = prune(text); len(bytes.Trim(text, "\n")) > wholeYAML {
+			return nil, fmt.Errorf("the keys that are the server's, and those with anchors or tags, take more than %d bytes", wholeYAML)
+		}
 	}
-	file, err := parseBytes(text)
+	return parseBytes(text)
+}
+
+// parseYAML gives the top-level entries of a file that nobody is harmed by.
+func parseYAML(text []byte) ([]yamlEntry, error) {
+	if err := checkLines(text); err != nil {
+		return nil, err
+	}
+	file, err := readYAML(text)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := checkYAML(file); err != nil {
+		return nil, err
+	}
+	return topLevel(file)
+}
+
+// topLevel gives the top-level entries of a file's only document, in order. A nil list is an empty document.
+func topLevel(file *ast.File) ([]yamlEntry, error) {
 	var body ast.Node
 	for _, doc := range file.Docs {
 		if _, isDirective := doc.Body.(*ast.DirectiveNode); isDirective || doc.Body == nil {
@@ -109,12 +127,12 @@ func checkNesting(text []byte) error {
 	return nil
 }
 
-// prune blanks the top-level entries of a large document that are not the server's own and hold no anchor.
+// prune blanks the top-level entries of a large document that are not the server's own and hold no anchor and no tag.
 func prune(text []byte) []byte {
 	var kept, block []byte
 	ours := true // what comes before the first key
 	flush := func() {
-		if ours || bytes.ContainsAny(block, "&") {
+		if ours || bytes.ContainsAny(block, "&") || bytes.Contains(block, []byte("!!")) || bytes.Contains(block, []byte("!<")) {
 			kept = append(kept, block...)
 		} else {
 			kept = append(kept, bytes.Repeat([]byte("\n"), bytes.Count(block, []byte("\n")))...) // the lines keep their numbers
@@ -150,7 +168,7 @@ func isOurs(key string) bool {
 	case "minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout", "deviceType", "deviceIds", "parallelType",
 		"parallelLevel", "torchrun", "maxRetryTimeoutInSec", "clientTimeoutInMills", "jobQueueSize", "useJobTicket", "sequenceBatching",
 		"continuousBatching", "asyncCommunication", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxSequenceJobQueueSize", "maxNumSequence",
-		"useVenv", "<<":
+		"useVenv", "swap", "warmup", "<<":
 		return true
 	}
 	return false

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
-	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -22,8 +21,8 @@ type generation struct {
 	settings settings
 	archive  *archive.Archive
 	provided Provided
-	samples  []infer.Item // warm-up requests of the archive
-	before   []Step       // what was done before the workers were started
+	samples  []archive.Sample // warm-up requests of the archive
+	before   []Step           // what was done before the workers were started
 	begun    time.Time
 
 	// The version's mu guards what follows.
@@ -52,7 +51,7 @@ func (g *generation) slots(info backend.Info) int {
 func (g *generation) process(workerID int, devices []int) (backend.ProcessSpec, error) {
 	v := g.version
 	spec, err := v.manager.opts.Process(ProcessRequest{
-		Ref: v.ref, WorkerID: workerID, Runtime: g.settings.runtime, Dir: g.archive.Dir, Handler: g.settings.handler, Provided: g.provided,
+		Ref: v.ref, WorkerID: workerID, Runtime: g.settings.runtime, Workers: max(g.wanted(), 1), Dir: g.archive.Dir, Handler: g.settings.handler, Provided: g.provided,
 		Parallel: g.settings.parallel(), Devices: devices,
 	})
 	if err != nil {
@@ -60,6 +59,13 @@ func (g *generation) process(workerID int, devices []int) (backend.ProcessSpec, 
 	}
 	spec.Output = func(line backend.OutputLine) { v.manager.output(v.ref, workerID, line) }
 	return spec, nil
+}
+
+// wanted is how many workers it is to have.
+func (g *generation) wanted() int {
+	g.version.mu.Lock()
+	defer g.version.mu.Unlock()
+	return g.min
 }
 
 func (g *generation) loadSpec(gpu int) backend.LoadSpec {
@@ -158,7 +164,7 @@ func (m *Manager) prepare(ctx context.Context, g *generation) error {
 	if m.opts.WarmUp == WarmUpOff {
 		return nil
 	}
-	if g.samples, err = samplesOf(g.archive); err != nil {
+	if g.samples, err = g.archive.Samples(); err != nil {
 		if provided.Release != nil {
 			provided.Release()
 		}
@@ -175,11 +181,4 @@ func discard(a *archive.Archive, err error) error {
 		return errors.Join(err, cleanup)
 	}
 	return err
-}
-
-func samplesOf(a any) ([]infer.Item, error) {
-	if s, ok := a.(interface{ Samples() ([]infer.Item, error) }); ok {
-		return s.Samples()
-	}
-	return nil, nil
 }

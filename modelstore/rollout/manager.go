@@ -25,7 +25,8 @@ type Opener interface {
 type ProcessRequest struct {
 	Ref      infer.ModelRef
 	WorkerID int
-	Runtime  string // python or python3
+	Runtime  string // python, python3 or archive.RuntimeONNX
+	Workers  int    // that the version is to have
 	Dir      string // the unpacked archive
 	Handler  string
 	Provided Provided // by Options.Dependencies

@@ -557,7 +557,7 @@ func (s *slot) leaveOld(ctx context.Context) error {
 		m, err := s.pool.acquire(ctx, s.worker)
 		switch {
 		case err != nil && !isDead:
-			return nil //nolint:nilerr // there is no other: the one that is to end answers what it has before it does
+			return nil // there is no other: the one that is to end answers what it has before it does
 		case err != nil:
 			return err
 		}

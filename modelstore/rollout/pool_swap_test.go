@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -141,7 +142,7 @@ func (c *changing) check() error {
 	}
 	for _, a := range c.waiting {
 		if a.worker == anyWorker && !hopeful {
-			return fmt.Errorf("somebody waits for a worker, and there will be none")
+			return errors.New("somebody waits for a worker, and there will be none")
 		}
 	}
 	return nil

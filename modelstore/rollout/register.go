@@ -56,8 +56,8 @@ func (m *Manager) register(ctx context.Context, s Spec, a *archive.Archive, open
 	}
 	made := Registered{Ref: v.ref, Workers: minWorkers}
 	v.log.Info("model registered", "url", s.URL, "workers", minWorkers, "batch_size", g.settings.batchSize)
-	v.changed(ctx, g, Change{Kind: ChangeRegistered})
 	workers, _, err := v.resize(minWorkers, maxWorkers) //nolint:contextcheck // a worker outlives the call that adds it
+	v.changed(ctx, g, Change{Kind: ChangeRegistered})   // now that it says how many workers it has
 	if err != nil {
 		return made, err // it was unregistered in this very moment
 	}

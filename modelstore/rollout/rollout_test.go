@@ -85,7 +85,7 @@ func newHouse(t *testing.T, l *backendtest.Launcher, store archives, change func
 			return backend.ProcessSpec{Path: "python", Dir: r.Dir, Args: []string{strconv.Itoa(r.WorkerID)}}, nil
 		},
 		DefaultWorkers: 1, ResponseTimeout: 120 * time.Second, StartupTimeout: 120 * time.Second, QueueSize: 100, FirstWorkerID: 9000,
-		Drain: 30 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Drain: 30 * time.Second, Logger: slog.New(slog.DiscardHandler), WarmUp: WarmUpOff, // the fakes' archives have no folders
 		Events: func(e Event) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -187,10 +187,7 @@ func (m *Manager) tellTraffic(ctx context.Context, name, what string) {
 	if what == "" {
 		return
 	}
-	m.opts.Logger.Info("traffic changed", "model", name, "change", what)
-	if m.opts.Changed != nil {
-		m.opts.Changed(Change{At: time.Now(), Ref: infer.ModelRef{Name: name}, Kind: ChangeTraffic, Actor: ActorOf(ctx), Reason: what})
-	}
+	m.changed(Change{At: time.Now(), Ref: infer.ModelRef{Name: name}, Kind: ChangeTraffic, Actor: ActorOf(ctx), Reason: what})
 }
 
 // find is resolve for a version or a label; m.mu is held.
@@ -298,7 +295,7 @@ func pointOf(model, key string) int {
 	h *= 0xc4ceb9fe1a85ec53
 	h ^= h >> 33
 	high, _ := bits.Mul64(h, everything)
-	return int(high) //nolint:gosec // less than everything
+	return int(high)
 }
 
 // newRoutes checks what can be checked without knowing the versions, and lays the weights out so that as little as possible changes against old,
@@ -487,25 +484,40 @@ func (m *Manager) named(ref infer.ModelRef) (labels []string, weight float64) {
 	}
 	mine, given := 0, 0
 	if r != nil {
-		for label, version := range r.traffic.Labels {
-			if version == ref.Version && mod.versions[label] == nil {
-				labels = append(labels, label)
-			}
-		}
-		slices.Sort(labels)
-		for _, s := range r.shares {
-			if v := mod.target(s.of, r); v != nil {
-				given += s.to - s.from
-				if v.ref.Version == ref.Version {
-					mine += s.to - s.from
-				}
-			}
-		}
+		labels = mod.labels(r, ref.Version)
+		mine, given = mod.given(r, ref.Version)
 	}
 	if mod.standard == ref.Version {
 		mine += everything - given
 	}
 	return labels, float64(mine) / perPercent
+}
+
+// labels gives the labels that lead to a version, sorted; the manager's mu is held.
+func (mod *model) labels(r *routes, to string) []string {
+	var labels []string
+	for label, version := range r.traffic.Labels {
+		if version == to && mod.versions[label] == nil {
+			labels = append(labels, label)
+		}
+	}
+	slices.Sort(labels)
+	return labels
+}
+
+// given says how much is given away to a version, and to all of those that are there; the manager's mu is held.
+func (mod *model) given(r *routes, to string) (mine, all int) {
+	for _, s := range r.shares {
+		v := mod.target(s.of, r)
+		if v == nil {
+			continue
+		}
+		all += s.to - s.from
+		if v.ref.Version == to {
+			mine += s.to - s.from
+		}
+	}
+	return mine, all
 }
 
 // difference says in words what changed.

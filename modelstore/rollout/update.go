@@ -201,7 +201,7 @@ func (v *Version) setNext(g *generation) {
 // launch starts the workers of a generation, and returns when all are ready.
 func (v *Version) launch(ctx context.Context, g *generation) error {
 	v.mu.Lock()
-	workers, _, err := g.resize(g.min, g.max)
+	workers, _, err := g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
 	v.mu.Unlock()
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (v *Version) swapDual(ctx context.Context, g *generation) error {
 		return err
 	}
 	for {
-		if err := v.launch(ctx, g); err != nil { //nolint:contextcheck // a worker outlives the call that adds it
+		if err := v.launch(ctx, g); err != nil {
 			v.undo(ctx, g)
 			return err
 		}
@@ -223,7 +223,7 @@ func (v *Version) swapDual(ctx context.Context, g *generation) error {
 			v.undo(ctx, g)
 			return context.Cause(ctx)
 		}
-		old, done := v.promote(g, g.min)
+		old, done := v.promote(g, g.min) //nolint:contextcheck // a worker outlives the call that adds it
 		if done {
 			v.retireGeneration(ctx, old, g)
 			return nil
@@ -296,7 +296,7 @@ func (v *Version) swapInPlace(ctx context.Context, g *generation) error {
 	old := v.current.Load()
 	err := old.stop(ctx)
 	if err == nil {
-		v.promote(g, 0)
+		v.promote(g, 0) //nolint:contextcheck // a worker outlives the call that adds it
 		v.mu.Lock()
 		workers, _, resizeErr := g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
 		v.mu.Unlock()
@@ -319,7 +319,7 @@ func (v *Version) swapInPlace(ctx context.Context, g *generation) error {
 		v.pool.fulfil()
 		return err
 	}
-	v.promote(old, 0)
+	v.promote(old, 0) //nolint:contextcheck // a worker outlives the call that adds it
 	v.mu.Lock()
 	_, _, restart := old.resize(old.min, old.max) //nolint:contextcheck // the same
 	v.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -532,7 +533,7 @@ func TestRequestsOverManySwaps(t *testing.T) {
 			})
 		}
 		for n := int64(2); n <= 100; n++ {
-			if err := deploy(t, h, fmt.Sprint(n)); err != nil {
+			if err := deploy(t, h, strconv.FormatInt(n, 10)); err != nil {
 				t.Fatal(err)
 			}
 			serving.Store(n)
@@ -582,49 +583,4 @@ func TestSequenceKeepsItsWorkerOverASwap(t *testing.T) {
 			t.Errorf("the old worker can still be had: %v", err)
 		}
 	})
-}
-
-func TestWarmUp(t *testing.T) {
-	for name, c := range map[string]struct {
-		mode   string
-		answer func(i *backendtest.Instance) ([]infer.Result, error)
-		fails  bool
-		ran    int
-	}{
-		"last request":                  {mode: WarmUpAuto, ran: 1},
-		"last request, off":             {mode: WarmUpOff},
-		"last request, samples only":    {mode: WarmUpSamples},
-		"last request is refused":       {mode: WarmUpAuto, ran: 1, answer: func(*backendtest.Instance) ([]infer.Result, error) { return []infer.Result{{Status: 422}}, nil }},
-		"last request kills the worker": {mode: WarmUpAuto, ran: 1, fails: true, answer: func(i *backendtest.Instance) ([]infer.Result, error) { i.Die(nil); return nil, errors.New("died") }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var ran atomic.Int64
-				l := digestLauncher(nil)
-				launch := l.LaunchFunc
-				l.LaunchFunc = func(ctx context.Context, n int, spec backend.ProcessSpec) (*backendtest.Instance, error) {
-					i, err := launch(ctx, n, spec)
-					if strings.HasSuffix(spec.Dir, "/two") {
-						answer := i.PredictFunc
-						i.PredictFunc = func(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
-							if ran.Add(1) == 1 && c.answer != nil {
-								return c.answer(i)
-							}
-							return answer(ctx, items)
-						}
-					}
-					return i, err
-				}
-				h, _ := deployed(t, l, func(o *Options) { o.WarmUp = c.mode })
-				defer h.end(t)
-				mustAnswer(t, h, "one")
-				if err := deploy(t, h, "two"); (err != nil) != c.fails {
-					t.Fatalf("deploy: %v", err)
-				}
-				if n := ran.Load(); n != int64(c.ran) {
-					t.Errorf("%d warm-up requests, want %d", n, c.ran)
-				}
-			})
-		})
-	}
 }

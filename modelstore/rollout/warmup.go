@@ -26,8 +26,8 @@ func (v *Version) keepGood(item infer.Item) {
 // request that the generation before answered is no such promise, for the new one may want others: it only has to leave the worker alive.
 func (g *generation) warm(ctx context.Context, inst backend.Instance) (ran bool, err error) {
 	for i := range g.samples {
-		if err := g.try(ctx, inst, g.samples[i]); err != nil {
-			f := fault.New(fault.LoadFailed, fmt.Sprintf("the warm-up sample %s was not answered well", g.samples[i].ID), err)
+		if err := g.try(ctx, inst, g.samples[i].Item); err != nil {
+			f := fault.New(fault.LoadFailed, fmt.Sprintf("the warm-up sample %s was not answered well", g.samples[i].File), err)
 			f.Hint = "correct the sample or the handler; model_warmup=off goes without samples"
 			return true, f
 		}

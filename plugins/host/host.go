@@ -97,15 +97,18 @@ func takeSocketDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("the folder for sockets: %w", err)
 	}
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0) // nobody else's link is followed
 	if err != nil {
 		return nil, fmt.Errorf("the folder for sockets: %w", err)
 	}
-	info, err := f.Stat()
-	switch {
+	var stat unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &stat)
+	switch mode := stat.Mode & 0o777; {
 	case err != nil:
-	case info.Mode().Perm()&0o077 != 0:
-		err = fmt.Errorf("others than its owner have rights to it (mode %04o): set mode 0700", info.Mode().Perm())
+	case int(stat.Uid) != os.Geteuid(): // who owns it can put another socket in the place of a worker's
+		err = fmt.Errorf("it belongs to another user (number %d): name a folder of your own", stat.Uid)
+	case mode&0o077 != 0:
+		err = fmt.Errorf("others than its owner have rights to it (mode %04o): set mode 0700", mode)
 	default:
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 			err = errors.New("another server uses it: name another folder, or stop that server")

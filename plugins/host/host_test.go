@@ -492,7 +492,13 @@ func TestOptionsAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	link := filepath.Join(socketDir(t), "l")
+	if err := os.Symlink(socketDir(t), link); err != nil {
+		t.Fatal(err)
+	}
 	for text, opts := range map[string]host.Options{
+		"not a directory":    {SocketDir: link, MaxMessageBytes: 1, Limits: limits},
+		"another user":       {SocketDir: foreignDir(t), MaxMessageBytes: 1, Limits: limits},
 		"MaxMessageBytes":    {SocketDir: socketDir(t), Limits: limits},
 		"Limits":             {SocketDir: socketDir(t), MaxMessageBytes: 1, Limits: backend.Limits{Start: 1}},
 		"SocketDir":          {MaxMessageBytes: 1, Limits: limits},
@@ -525,6 +531,20 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	_, err = second.Launch(t.Context(), reexec.Spec(reexec.Echo))
 	wantFault(t, err, fault.StartFailed, "shuts down")
+}
+
+// foreignDir is a private folder of another user.
+func foreignDir(t *testing.T) string {
+	t.Helper()
+	const nobody = 65534
+	dir := socketDir(t)
+	if os.Geteuid() != 0 {
+		return "/" // root's, which is enough of another user
+	}
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func TestCloseStopsWhatRuns(t *testing.T) {

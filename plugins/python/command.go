@@ -118,9 +118,17 @@ func (c *Command) isOwn(name string) bool {
 	return strings.HasPrefix(name, "TS_DECODE_INPUT_REQUEST") || strings.HasPrefix(name, "TS_IPEX_")
 }
 
+// Interpreter is the Python of workers whose models do not choose another one.
+func (c *Command) Interpreter() string { return c.opts.Interpreter }
+
 // InstallScript is the program that installs models' requirements; plugins/python/deps runs it.
 func (c *Command) InstallScript() string {
 	return filepath.Join(c.opts.Home, "flambeau", "dependencies.py")
+}
+
+// InspectScript is the program that reads the code of archives; plugins/python/inspect runs it.
+func (c *Command) InspectScript() string {
+	return filepath.Join(c.opts.Home, "flambeau", "inspection", "__main__.py")
 }
 
 // Spec is the command of a worker whose model was unpacked to dir. runtime is the model's: python or python3.

@@ -70,6 +70,7 @@ class Member(NamedTuple):
 PARTS = (
     Part("./cmd/flambeau", "flambeau/_bin/flambeau", cgo=False),
     Part("./cmd/libflambeau", "flambeau/_lib/libflambeau.so", cgo=True, flags=("-buildmode=c-shared",)),
+    Part("./cmd/flambeau-onnx", "flambeau/_bin/flambeau-onnx", cgo=True),
 )
 
 

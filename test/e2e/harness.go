@@ -250,6 +250,8 @@ type Options struct {
 	Config map[string]string
 	// Env is added to its environment.
 	Env []string
+	// Wrap is a command that runs the server's, which follows as its arguments, and becomes it.
+	Wrap []string
 }
 
 // Start starts a server on free ports with tokens off and the model API on, and waits until it is healthy. The test's end
@@ -282,6 +284,11 @@ func (b *Box) Start(t *testing.T, options Options) *Server {
 	// The server's life is longer than any context of a call: Stop ends it, or the test's end.
 	s.cmd = b.server(context.WithoutCancel(t.Context()), args)
 	s.cmd.Env = append(s.cmd.Env, options.Env...)
+	if len(options.Wrap) > 0 {
+		wrapped := b.Command(context.WithoutCancel(t.Context()), resolve(t, options.Wrap[0]), slices.Concat(options.Wrap[1:], []string{s.cmd.Path}, s.cmd.Args[1:])...)
+		wrapped.Env = s.cmd.Env
+		s.cmd = wrapped
+	}
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -300,6 +307,26 @@ func (b *Box) Start(t *testing.T, options Options) *Server {
 		t.Fatalf("the server did not become healthy (exit: %v)\n%s", s.cmd.ProcessState, s.Output())
 	}
 	return s
+}
+
+// resolve gives the path of a command of the machine.
+func resolve(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return absolute(t, path)
+}
+
+// Flambeau runs one of the product's commands, of the same build as the server, and gives its output. It must succeed.
+func (b *Box) Flambeau(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := b.server(t.Context(), append([]string{"flambeau"}, args...)).CombinedOutput()
+	if err != nil {
+		t.Errorf("flambeau %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }
 
 // WriteConfig writes a config.properties into the box's working folder and gives its path.

@@ -35,7 +35,7 @@ def test_record_and_modes(built):
             assert int(size) == len(data)
     assert list(members)[-1] == info + "RECORD"
     programs = {name for name, (item, _) in members.items() if item.external_attr >> 16 & 0o111}
-    assert programs == {"flambeau/_bin/flambeau", "flambeau/_lib/libflambeau.so"}
+    assert programs == {"flambeau/_bin/flambeau", "flambeau/_bin/flambeau-onnx", "flambeau/_lib/libflambeau.so"}
     assert {item.date_time for item, _ in members.values()} == {(1980, 1, 1, 0, 0, 0)}
     assert not [name for name in members if "__pycache__" in name or name.endswith(".pyc")]
     for package in ("flambeau", "ts", "model_archiver", "torch_model_archiver", "workflow_archiver", "torch_workflow_archiver"):

@@ -3,6 +3,7 @@
 package argparse
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -28,6 +29,7 @@ type Option struct {
 	Metavar string // for the value; "" for the name in capitals
 	Help    string
 	Hidden  bool
+	Group   string // heading in --help, where options of a group stand together; "" for the first one, "options"
 }
 
 // Command describes a command line.
@@ -311,26 +313,38 @@ func (o *Option) operand() string {
 // Help gives the text of --help.
 func (c *Command) Help() string {
 	var b strings.Builder
-	b.WriteString(c.Usage() + "\n" + c.About + "\n\noptions:\n")
+	b.WriteString(c.Usage() + "\n" + c.About + "\n")
 	all := append([]Option{*help()}, c.Options...)
+	groups := []string{""}
 	for i := range all {
-		o := &all[i]
-		if o.Hidden {
-			continue
+		if !slices.Contains(groups, all[i].Group) {
+			groups = append(groups, all[i].Group)
 		}
-		names := make([]string, len(o.Names))
-		for i, n := range o.Names {
-			names[i] = n + o.operand()
+	}
+	for _, group := range groups {
+		b.WriteString("\n" + cmp.Or(group, "options") + ":\n")
+		for i := range all {
+			if all[i].Group == group && !all[i].Hidden {
+				all[i].describe(&b)
+			}
 		}
-		head := "  " + strings.Join(names, ", ")
-		if len(head) > helpColumn-2 {
-			head += "\n" + strings.Repeat(" ", helpColumn-1)
-		} else {
-			head += strings.Repeat(" ", helpColumn-1-len(head))
-		}
-		b.WriteString(wrap(head, strings.Fields(o.Help), helpColumn) + "\n")
 	}
 	return b.String()
+}
+
+// describe writes an option's entry.
+func (o *Option) describe(b *strings.Builder) {
+	names := make([]string, len(o.Names))
+	for i, n := range o.Names {
+		names[i] = n + o.operand()
+	}
+	head := "  " + strings.Join(names, ", ")
+	if len(head) > helpColumn-2 {
+		head += "\n" + strings.Repeat(" ", helpColumn-1)
+	} else {
+		head += strings.Repeat(" ", helpColumn-1-len(head))
+	}
+	b.WriteString(wrap(head, strings.Fields(o.Help), helpColumn) + "\n")
 }
 
 // wrap puts words after head, and goes on below at the column indent.

@@ -25,6 +25,7 @@ type Options struct {
 	Token    string // of the management API, "" for none
 	RootFile string // PEM file with a certificate that is trusted besides the system's, "" for none
 	Insecure bool   // any certificate is trusted
+	Agent    string // what the client calls itself, "" for nothing of its own
 	Timeout  time.Duration
 }
 
@@ -34,6 +35,7 @@ type Client struct {
 	shown  string
 	origin string
 	token  string
+	agent  string
 	http   *http.Client
 }
 
@@ -73,6 +75,12 @@ func reason(err error) string {
 type RefusedError struct {
 	Status        int
 	Kind, Message string // as TorchServe's error JSON has them
+	Hint          string // what to do about it, "" when the server does not say
+}
+
+// Absent says that the server does not have what was asked for at all, or nothing below /admin: it may be a TorchServe.
+func (e *RefusedError) Absent() bool {
+	return e.Kind == "ResourceNotFoundException" || e.Kind == "MethodNotAllowedException"
 }
 
 // Error gives the server's message, and what to do about a missing key.
@@ -80,12 +88,15 @@ func (e *RefusedError) Error() string {
 	if e.Kind == "InvalidKeyException" {
 		return e.Message + "\ngive the management key by --token or FLAMBEAU_TOKEN, or run this where the server has written key_file.json"
 	}
+	if e.Hint != "" {
+		return e.Message + "\n" + e.Hint
+	}
 	return e.Message
 }
 
 // New checks the URL.
 func New(opts Options) (*Client, error) {
-	c := &Client{shown: opts.URL, origin: opts.Origin, token: opts.Token}
+	c := &Client{shown: opts.URL, origin: opts.Origin, token: opts.Token, agent: opts.Agent}
 	transport := &http.Transport{DisableKeepAlives: true} // TorchServe closes connections after errors; a command asks little
 	text := opts.URL
 	if socket, ok := strings.CutPrefix(text, "unix:"); ok {
@@ -148,17 +159,31 @@ func trust(opts Options) (*tls.Config, error) {
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 64 << 20
 
-// get gives the JSON at a path. Segments are escaped.
 func (c *Client) get(ctx context.Context, query url.Values, segments ...string) (json.RawMessage, error) {
+	return c.Ask(ctx, http.MethodGet, query, nil, segments...)
+}
+
+// Ask gives the JSON that answers a request. Segments of the path are escaped; a body, nil for none, is sent as JSON.
+func (c *Client) Ask(ctx context.Context, method string, query url.Values, body any, segments ...string) (json.RawMessage, error) {
 	target := *c.base
 	for _, s := range segments {
 		target.RawPath = target.EscapedPath() + "/" + url.PathEscape(s)
 		target.Path += "/" + s
 	}
 	target.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	text, err := bodyOf(body)
 	if err != nil {
 		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), text)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.agent != "" {
+		req.Header.Set("User-Agent", c.agent)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
@@ -168,17 +193,29 @@ func (c *Client) get(ctx context.Context, query url.Values, segments ...string) 
 		return nil, &UnreachableError{URL: c.shown, Origin: c.origin, Cause: err}
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read from
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, &UnreachableError{URL: c.shown, Origin: c.origin, Cause: err}
 	}
 	if resp.StatusCode/100 != 2 {
-		return nil, refused(resp, body)
+		return nil, refused(resp, answer)
 	}
-	if !json.Valid(body) {
-		return nil, fmt.Errorf("what answers at %s is no model server's management API: %.60q", c.shown, body)
+	if !json.Valid(answer) {
+		return nil, fmt.Errorf("what answers at %s is no model server's management API: %.60q", c.shown, answer)
 	}
-	return body, nil
+	return answer, nil
+}
+
+// bodyOf writes a body as JSON.
+func bodyOf(body any) (io.Reader, error) {
+	if body == nil {
+		return http.NoBody, nil
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("the request cannot be written: %w", err)
+	}
+	return bytes.NewReader(text), nil
 }
 
 func refused(resp *http.Response, body []byte) error {
@@ -190,7 +227,7 @@ func refused(resp *http.Response, body []byte) error {
 	if err := json.Unmarshal(body, &said); err != nil || said.Message == "" {
 		said.Message = fmt.Sprintf("the server answered %s: %s", resp.Status, bytes.TrimSpace(body[:min(len(body), 200)]))
 	}
-	return &RefusedError{Status: resp.StatusCode, Kind: said.Type, Message: said.Message}
+	return &RefusedError{Status: resp.StatusCode, Kind: said.Type, Message: said.Message, Hint: resp.Header.Get("X-Flambeau-Hint")}
 }
 
 // Names lists the models' names, over as many pages as there are.

@@ -1,5 +1,7 @@
 package client
 
+import "time"
+
 // Description is what a server says about a version: TorchServe's keys, and those of Flambeau that may be absent.
 type Description struct {
 	Name          string   `json:"modelName"`
@@ -15,10 +17,27 @@ type Description struct {
 	State         string   `json:"state"`
 	Reason        string   `json:"reason"`
 	Workers       []Worker `json:"workers"`
-	Queue         struct {
+	Generation    int      `json:"generation"`
+	Digest        string   `json:"digest"`
+	Source        string   `json:"source"`
+	// Since is when the generation began to serve; zero before it, and when the server does not say.
+	Since       time.Time `json:"since"`
+	Swap        string    `json:"swap"`
+	Labels      []string  `json:"labels"`
+	Weight      float64   `json:"weight"` // percent
+	Updating    *Update   `json:"updating"`
+	LastFailure *Failure  `json:"lastFailure"`
+	Steps       []Step    `json:"steps"`
+	Queue       struct {
 		Remaining int `json:"remainingCapacity"`
 		Pending   int `json:"pendingRequests"`
 	} `json:"jobQueueStatus"`
+}
+
+// Step is a part of a load.
+type Step struct {
+	Name   string  `json:"name"`
+	TookMS float64 `json:"tookMs"`
 }
 
 // Worker is one worker of a version.

@@ -64,7 +64,11 @@ func inspect(path string) (*os.File, State, int, error) {
 	if err != nil {
 		return nil, Absent, 0, fmt.Errorf("the process identifier file: %w", err)
 	}
-	pid, err := read(file)
+	err = mine(file)
+	pid := 0
+	if err == nil {
+		pid, err = read(file)
+	}
 	if err != nil {
 		return nil, Absent, 0, errors.Join(fmt.Errorf("the process identifier file: %w", err), file.Close())
 	}
@@ -75,6 +79,22 @@ func inspect(path string) (*os.File, State, int, error) {
 		return nil, Running, pid, file.Close()
 	}
 	return file, Orphan, pid, nil
+}
+
+// mine makes sure that the file is one of this user's: whoever owns it could name any process there, to have it stopped, or keep it locked.
+func mine(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file; remove it", file.Name())
+	case !ok || int(stat.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to another user; run this command as that one, or set TMPDIR to a folder of your own", file.Name())
+	}
+	return nil
 }
 
 // read gives the number in the file, 0 if there is none.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -153,5 +154,40 @@ func TestRace(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("%d won", n)
+	}
+}
+
+// TestForeignFile: the file of another user is neither believed, nor removed, nor in the way without a word.
+func TestForeignFile(t *testing.T) {
+	t.Parallel()
+	path := "/etc/passwd" // root's
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		path = filepath.Join(t.TempDir(), Name)
+		if err := os.WriteFile(path, []byte("1"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if state, pid, err := Look(path); err == nil || !strings.Contains(err.Error(), "another user") || pid != 0 {
+		t.Errorf("Look: %v %d, %v", state, pid, err)
+	}
+	if removed, err := RemoveOrphan(path); err == nil || removed {
+		t.Errorf("RemoveOrphan: %v, %v", removed, err)
+	}
+	if _, err := Take(path); err == nil || !strings.Contains(err.Error(), "TMPDIR") {
+		t.Errorf("Take: %v", err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the file is gone: %v", err)
+	}
+}
+
+func TestFolderIsNoFile(t *testing.T) {
+	t.Parallel()
+	if _, err := Take(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("got %v", err)
 	}
 }

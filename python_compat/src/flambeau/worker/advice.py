@@ -8,49 +8,14 @@ import os
 import re
 import sys
 
+from flambeau.pip_names import PIP_NAMES, canonical, known_pip_name
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, List, Mapping, Tuple
 
 INSTALLED = "FLAMBEAU_REQUIREMENTS_INSTALLED"  # set by the server when it has installed the model's requirements file
 
-# The pip packages of modules that have another name.
-_PIP_NAMES = {
-    "absl": "absl-py",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "Crypto": "pycryptodome",
-    "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil",
-    "docx": "python-docx",
-    "dotenv": "python-dotenv",
-    "faiss": "faiss-cpu",
-    "fitz": "PyMuPDF",
-    "git": "GitPython",
-    "google.protobuf": "protobuf",
-    "grpc": "grpcio",
-    "jose": "python-jose",
-    "jwt": "PyJWT",
-    "magic": "python-magic",
-    "mpl_toolkits": "matplotlib",
-    "MySQLdb": "mysqlclient",
-    "OpenSSL": "pyOpenSSL",
-    "osgeo": "GDAL",
-    "PIL": "Pillow",
-    "pkg_resources": "setuptools",
-    "pptx": "python-pptx",
-    "pynvml": "nvidia-ml-py",
-    "pythonjsonlogger": "python-json-logger",
-    "serial": "pyserial",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "slugify": "python-slugify",
-    "tensorrt": "nvidia-tensorrt",
-    "usb": "pyusb",
-    "websocket": "websocket-client",
-    "yaml": "PyYAML",
-    "zmq": "pyzmq",
-}
 _LISTED = 8  # names of files that one sentence may have
 _LOOKED_AT = 2000  # files of an archive that are looked at
 
@@ -86,13 +51,13 @@ def _about_library(name: str) -> str:
 def _about_module(name: str, folder: str, environ: Mapping[str, str]) -> str:
     root = name.partition(".")[0]
     prefix = ".".join(name.split(".")[:2])
-    if prefix not in _PIP_NAMES and name != root and _is_there(root):
+    if prefix not in PIP_NAMES and name != root and _is_there(root):
         where = getattr(sys.modules.get(root), "__file__", None) or "no file"
         return "%s itself is there (%s): another version of it may have %s" % (root, where, name)
     own = [path for path in _files(folder) if path.endswith((os.sep + root + ".py", os.path.join("", root, "__init__.py")))]
     if own:
         return "the archive has it as %s, and only its top folder is searched" % _some(own)
-    known = _PIP_NAMES.get(prefix) or _PIP_NAMES.get(root)
+    known = known_pip_name(name)
     todo = _how_to_install(known or root, folder, environ)
     if not environ.get(INSTALLED) and _requires(folder, (root, known or root)):
         return "it is in the model's requirements: %s" % todo
@@ -130,12 +95,10 @@ def _requires(folder: str, packages: Tuple[str, ...]) -> bool:
     """Whether the requirements file that a model's manifest names has one of the packages, as pip compares names."""
     try:
         with open(os.path.join(folder, _requirements_file(folder)), encoding="utf-8", errors="replace") as file:
-            named = {
-                re.sub("[-_.]+", "-", name).lower() for name in re.findall(r"^\s*([A-Za-z0-9][\w.-]*)", file.read(), re.MULTILINE)
-            }
+            named = {canonical(name) for name in re.findall(r"^\s*([A-Za-z0-9][\w.-]*)", file.read(), re.MULTILINE)}
     except OSError:
         return False
-    return any(re.sub("[-_.]+", "-", name).lower() in named for name in packages)
+    return any(canonical(name) in named for name in packages)
 
 
 def _about_file(path: str, folder: str) -> str:

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/modelstore/source"
+)
+
+// newFetcher makes what fetches archives for a server's clients.
+func newFetcher(cfg *config.Config, log *slog.Logger) (*source.Fetcher, error) {
+	opts := fetcherOptions(cfg, log)
+	opts.PrivateNetworks, opts.Local = cfg.PrivateNetworks, isLocal(cfg.Management)
+	f, err := source.New(opts)
+	if err != nil {
+		return nil, fmt.Errorf("the sources of models: %w", err)
+	}
+	return f, nil
+}
+
+// newOwnFetcher makes what fetches an archive for a command, whose user can reach all that it can.
+func newOwnFetcher(cfg *config.Config, log *slog.Logger) (*source.Fetcher, error) {
+	opts := fetcherOptions(cfg, log)
+	opts.PrivateNetworks = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+	f, err := source.New(opts)
+	if err != nil {
+		return nil, fmt.Errorf("the sources of models: %w", err)
+	}
+	return f, nil
+}
+
+// fetcherOptions are what both have in common. A list that says the same as the default one is not one's own: snapshots have it in them.
+func fetcherOptions(cfg *config.Config, log *slog.Logger) source.Options {
+	return source.Options{
+		Allowed:  cfg.AllowedURLs,
+		Default:  cfg.Value("allowed_urls").Origin.Kind == config.FromDefault || slices.Equal(cfg.AllowedURLs, []string{source.DefaultAllowed}),
+		MaxBytes: cfg.MaxDownloadBytes, Logger: log,
+	}
+}
+
+// isLocal says whether only this machine can reach an address.
+func isLocal(a config.Address) bool {
+	if a.Path != "" || strings.EqualFold(a.Host, "localhost") {
+		return true
+	}
+	address, err := netip.ParseAddr(a.Host)
+	return err == nil && address.Unmap().IsLoopback()
+}

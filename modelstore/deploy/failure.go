@@ -1,0 +1,99 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+)
+
+// failure is a series of tries of one archive.
+type failure struct {
+	digest   string // "" when it could not be opened
+	reason   string
+	attempts int
+	first    time.Time
+	next     time.Time // of the next try; zero: there is none
+}
+
+// The pauses between two tries, which double, and how long an archive is tried for whose reason is no passing one.
+const (
+	firstPause   = time.Second
+	longestPause = 300 * time.Second
+	tryFor       = 5 * time.Minute
+)
+
+// failed notes one more failure of an archive.
+func (u *unit) failed(digest string, err error, now time.Time) {
+	f := u.failure
+	if f == nil || f.digest != digest {
+		f = &failure{digest: digest, first: now}
+		u.failure = f
+	}
+	f.reason = reasonOf(err)
+	f.attempts++
+	pause := longestPause
+	if n := f.attempts - 1; n < 9 { // 2^9 s are more than the longest pause
+		pause = min(firstPause<<n, longestPause)
+	}
+	switch {
+	case final(err):
+		f.next = time.Time{}
+		u.decide(DecisionRefused, f.reason)
+	case temporary(err) || now.Add(pause).Sub(f.first) <= tryFor:
+		f.next = now.Add(pause)
+		u.decide(DecisionFailed, f.reason)
+	default:
+		f.next = time.Time{}
+		u.decide(DecisionRefused, fmt.Sprintf("%s (tried %d times; it is tried again when it changes, or by flambeau reload)", f.reason, f.attempts))
+	}
+}
+
+// due says whether a try is due.
+func (f *failure) due(now time.Time) bool { return !f.next.IsZero() && !now.Before(f.next) }
+
+// errStrict is an archive that the check refuses.
+var errStrict = errors.New("the check found what will fail on this machine")
+
+// final says that the same archive will never do: it is not even tried again.
+func final(err error) bool {
+	return errors.Is(err, errStrict) || faultIn(err, fault.InvalidModel)
+}
+
+// temporary says that the reason may pass by itself, however long it takes.
+func temporary(err error) bool {
+	for _, errno := range []syscall.Errno{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EIO, syscall.ESTALE, syscall.EROFS,
+	} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return faultIn(err, fault.MemoryGuard, fault.BackendOutOfMemory, fault.NoDevices, fault.DownloadFailed, fault.DependencyFailed)
+}
+
+// faultIn looks for kinds in the whole chain of causes: a failure to start workers has its reason below it.
+func faultIn(err error, kinds ...fault.Kind) bool {
+	for err != nil {
+		if f, ok := errors.AsType[*fault.Error](err); ok {
+			if fault.Is(f, kinds...) {
+				return true
+			}
+			err = f.Cause
+			continue
+		}
+		return false
+	}
+	return false
+}
+
+// reasonOf is the line about err for people who run the server.
+func reasonOf(err error) string {
+	text := err.Error()
+	if f, ok := errors.AsType[*fault.Error](err); ok && f.Hint != "" && f.Cause == nil {
+		text += " (" + f.Hint + ")"
+	}
+	return text
+}

@@ -1,0 +1,259 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/ledger"
+	"github.com/flambeau-serve/flambeau/modelstore/rollout"
+)
+
+// newcomer makes a version that began to serve the default one of its model, if it is to be that: because it was set by hand, or because the policy
+// wants the latest and it is that.
+func (d *Deployer) newcomer(ctx context.Context, u *unit, ref infer.ModelRef) {
+	all, err := d.opts.Models.DescribeAll(ref.Name)
+	if err != nil {
+		return // it was unregistered in this moment
+	}
+	current := defaultOf(all)
+	d.lock()
+	wanted := ref.Version
+	switch hand := d.byHand[ref.Name]; {
+	case hand != "" && slices.ContainsFunc(all, func(v rollout.Description) bool { return v.Ref.Version == hand }):
+		wanted = hand
+	case d.policy(u) != PolicyLatest || CompareVersions(ref.Version, current) <= 0:
+		wanted = current
+	}
+	d.unlock()
+	if wanted != current {
+		d.setDefault(ctx, infer.ModelRef{Name: ref.Name, Version: wanted}, current)
+	}
+}
+
+// policy says how the default version of the unit's model is chosen.
+func (d *Deployer) policy(u *unit) string {
+	if u.entry.Versioned {
+		return d.opts.FolderPolicy
+	}
+	return d.opts.FilePolicy
+}
+
+// settleDefault makes the version the default one of a model that the policy wants when the server starts.
+func (d *Deployer) settleDefault(ctx context.Context, model string) {
+	all, err := d.opts.Models.DescribeAll(model)
+	if err != nil {
+		return // there is no version left
+	}
+	d.lock()
+	current := defaultOf(all)
+	best := d.best(model, all, "")
+	d.unlock()
+	if best != "" && best != current {
+		d.setDefault(ctx, infer.ModelRef{Name: model, Version: best}, current)
+	}
+}
+
+func defaultOf(all []rollout.Description) string {
+	for i := range all {
+		if all[i].Default {
+			return all[i].Ref.Version
+		}
+	}
+	return ""
+}
+
+// best gives the version of a model that is to be its default one when without is not there; "" for the present one. mu is held.
+func (d *Deployer) best(model string, all []rollout.Description, without string) string {
+	var mine, failing []string // versions that the store holds
+	policy := PolicyFirst
+	for i := range all {
+		v := &all[i]
+		u := d.claims[v.Ref]
+		switch {
+		case v.Ref.Version == without:
+		case v.Ref.Version == d.byHand[model]:
+			return v.Ref.Version
+		case u == nil || u.owns != v.Ref:
+		case d.settling[v.Ref] && v.State == "failed":
+			failing = append(failing, v.Ref.Version)
+		default:
+			mine = append(mine, v.Ref.Version)
+		}
+		if u != nil && d.policy(u) == PolicyLatest {
+			policy = PolicyLatest
+		}
+	}
+	if len(mine) == 0 {
+		mine = failing
+	}
+	current := defaultOf(all)
+	switch {
+	case len(mine) == 0:
+		return ""
+	case without == current && without != "":
+	case slices.Contains(failing, current):
+	case policy == PolicyFirst:
+		return ""
+	case !slices.Contains(mine, current): // it is another one's, who wanted it so
+		if latest := slices.MaxFunc(mine, CompareVersions); CompareVersions(latest, current) <= 0 {
+			return ""
+		}
+	}
+	return slices.MaxFunc(mine, CompareVersions)
+}
+
+// setDefault makes a version the default one.
+func (d *Deployer) setDefault(ctx context.Context, ref infer.ModelRef, before string) {
+	if err := d.opts.Models.SetDefault(ctx, ref); err != nil {
+		d.opts.Logger.Warn("the default version was not changed", "model", ref.Name, "version", ref.Version, "reason", err.Error())
+		return
+	}
+	d.noteDefault(ref, before)
+}
+
+func (d *Deployer) noteDefault(ref infer.ModelRef, before string) {
+	if before == "" || before == ref.Version {
+		return
+	}
+	d.lock()
+	d.earlier[ref.Name] = before
+	d.unlock()
+}
+
+// succeed ends the version that a unit was before, once the one that it is now serves.
+func (d *Deployer) succeed(ctx context.Context, u *unit, before, now infer.ModelRef) {
+	if before.Name == now.Name {
+		if all, err := d.opts.Models.DescribeAll(now.Name); err == nil && defaultOf(all) == before.Version {
+			d.setDefault(ctx, now, before.Version)
+			d.forgetDefault(before)
+		}
+	}
+	d.lock()
+	d.retiring[before] = true
+	d.unlock()
+	d.leave(ctx, before)
+	d.lock()
+	delete(d.retiring, before)
+	d.unclaim(u, before)
+	d.unlock()
+}
+
+// forgetDefault forgets that a version was made the default one by hand.
+func (d *Deployer) forgetDefault(ref infer.ModelRef) {
+	d.lock()
+	set := d.byHand[ref.Name] == ref.Version
+	if set {
+		delete(d.byHand, ref.Name)
+	}
+	d.unlock()
+	if set {
+		d.remember(func(s *ledger.State) {
+			if s.Defaults[ref.Name] == ref.Version {
+				delete(s.Defaults, ref.Name)
+			}
+		})
+	}
+}
+
+// leave unregisters a version. If it is the default one, the best of the others becomes that before.
+func (d *Deployer) leave(ctx context.Context, ref infer.ModelRef) {
+	all, err := d.opts.Models.DescribeAll(ref.Name)
+	if err != nil {
+		return // it is gone
+	}
+	d.forgetDefault(ref)
+	if defaultOf(all) == ref.Version && len(all) > 1 {
+		d.lock()
+		best := d.best(ref.Name, all, ref.Version)
+		d.unlock()
+		if best == "" {
+			best = latestBut(all, ref.Version)
+		}
+		d.setDefault(ctx, infer.ModelRef{Name: ref.Name, Version: best}, ref.Version)
+	}
+	err = d.opts.Models.Unregister(ctx, ref)
+	if err != nil && !fault.Is(err, fault.ModelNotFound, fault.VersionNotFound) {
+		d.opts.Logger.Error("a version was not unregistered", "model", ref.Name, "version", ref.Version, "reason", err.Error())
+	}
+	d.forgetScale(ref)
+}
+
+// latestBut gives the greatest of the other versions.
+func latestBut(all []rollout.Description, version string) string {
+	var names []string
+	for i := range all {
+		if name := all[i].Ref.Version; name != version {
+			names = append(names, name)
+		}
+	}
+	return slices.MaxFunc(names, CompareVersions)
+}
+
+// rescale gives a version that is new the numbers of workers that were set by hand, for itself or for the one whose place it takes.
+func (d *Deployer) rescale(ctx context.Context, before, now infer.ModelRef) {
+	d.lock()
+	scale, set := d.scaled[scaleKey(now)]
+	if !set && before.Name != "" {
+		if scale, set = d.scaled[scaleKey(before)]; set {
+			d.scaled[scaleKey(now)] = scale
+		}
+	}
+	d.unlock()
+	if !set {
+		return
+	}
+	if err := d.opts.Models.Scale(ctx, now, scale.Min, scale.Max, true); err != nil {
+		d.opts.Logger.Warn("the numbers of workers were not set again", "model", now.Name, "version", now.Version, "reason", err.Error())
+	}
+	d.remember(func(s *ledger.State) { s.Scaled[scaleKey(now)] = scale })
+}
+
+func (d *Deployer) forgetScale(ref infer.ModelRef) {
+	d.lock()
+	_, set := d.scaled[scaleKey(ref)]
+	delete(d.scaled, scaleKey(ref))
+	d.unlock()
+	if set {
+		d.remember(func(s *ledger.State) { delete(s.Scaled, scaleKey(ref)) })
+	}
+}
+
+// scaleKey names a version in the ledger.
+func scaleKey(ref infer.ModelRef) string { return fmt.Sprintf("%s/%s", ref.Name, ref.Version) }
+
+// settleStarts looks at the versions that were loaded at the start: the default version of a model is none that did not come up while another did.
+func (d *Deployer) settleStarts(ctx context.Context) {
+	d.lock()
+	models := map[string]bool{}
+	for ref := range d.settling {
+		if d.free([]string{ref.Name}, nil) {
+			models[ref.Name] = true
+		}
+	}
+	d.unlock()
+	for model := range models {
+		all, err := d.opts.Models.DescribeAll(model)
+		d.lock()
+		gone := map[infer.ModelRef]bool{}
+		for ref := range d.settling {
+			gone[ref] = ref.Name == model
+		}
+		for i := range all {
+			if state := all[i].State; err == nil && (state == "deploying" || state == "failed") {
+				delete(gone, all[i].Ref)
+			}
+		}
+		for ref, is := range gone {
+			if is {
+				delete(d.settling, ref)
+			}
+		}
+		d.unlock()
+		if err == nil {
+			d.settleDefault(ctx, model)
+		}
+	}
+}

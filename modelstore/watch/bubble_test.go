@@ -1,0 +1,601 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeNotes is a notifier that hints when the test says so.
+type fakeNotes struct {
+	hint   chan struct{}
+	refuse error // what watch gives
+
+	mu      sync.Mutex // guards watched
+	watched map[string]bool
+}
+
+func (f *fakeNotes) watch(dir string, _ ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watched[dir] = true
+	return f.refuse
+}
+func (f *fakeNotes) sweep()                 {}
+func (f *fakeNotes) hints() <-chan struct{} { return f.hint }
+func (f *fakeNotes) close() error           { return nil }
+
+// bench is a watcher over real files with a notifier and a clock of the test's.
+type bench struct {
+	*Watcher
+	t     *testing.T
+	store string
+	notes *fakeNotes
+	log   *lockedLog
+
+	mu  sync.Mutex // guards got
+	got []Snapshot // all that were sent
+}
+
+// bubble runs a test with a clock that only moves when all are waiting. The snapshots are taken at once.
+func bubble(t *testing.T, prepare func(*bench), f func(*bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, store: filepath.Join(t.TempDir(), "store"), log: &lockedLog{}}
+		if err := os.Mkdir(b.store, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w, err := New(Options{Root: b.store, Logger: slog.New(slog.NewTextHandler(b.log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Watcher, b.notes = w, &fakeNotes{hint: make(chan struct{}, 1), watched: map[string]bool{}}
+		w.notify = func(*slog.Logger) (notifier, error) { return b.notes, nil }
+		if prepare != nil {
+			prepare(b)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := w.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			for {
+				select {
+				case snap := <-w.Snapshots():
+					b.mu.Lock()
+					b.got = append(b.got, snap)
+					b.mu.Unlock()
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		synctest.Wait()
+		f(b)
+		cancel()
+		all.Wait()
+	})
+}
+
+// hint says that something has changed.
+func (b *bench) hint() {
+	select {
+	case b.notes.hint <- struct{}{}:
+	default:
+	}
+}
+
+// put writes a file of the store, and hints.
+func (b *bench) put(name string, text []byte) {
+	b.t.Helper()
+	write(b.t, filepath.Join(b.store, name), text)
+	b.hint()
+}
+
+// wait lets time pass, and everybody come to rest.
+func (b *bench) wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// snaps gives all the snapshots so far.
+func (b *bench) snaps() []Snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.got)
+}
+
+// last is the newest snapshot.
+func (b *bench) last() Snapshot {
+	b.t.Helper()
+	all := b.snaps()
+	if len(all) == 0 {
+		b.t.Fatal("no snapshot was sent")
+	}
+	return all[len(all)-1]
+}
+
+// entry is what the newest snapshot says of a path.
+func (b *bench) entry(path string) Entry {
+	b.t.Helper()
+	for _, e := range b.last().Entries {
+		if e.Path == path {
+			return e
+		}
+	}
+	return Entry{}
+}
+
+// forms lists the sizes with which a path was told to be settled, each time that its content was another one.
+func (b *bench) forms(path string) (sizes []int64) {
+	mark := ""
+	for _, snap := range b.snaps() {
+		for _, e := range snap.Entries {
+			if e.Path == path && e.State == Settled && e.Fingerprint != mark {
+				mark = e.Fingerprint
+				sizes = append(sizes, e.Bytes)
+			}
+		}
+	}
+	return sizes
+}
+
+// wantForms compares forms with what was written.
+func (b *bench) wantForms(path string, texts ...[]byte) {
+	b.t.Helper()
+	var want []int64
+	for _, text := range texts {
+		want = append(want, int64(len(text)))
+	}
+	if got := b.forms(path); !slices.Equal(got, want) {
+		b.t.Errorf("%s settled with the sizes %v, want %v; now %+v", path, got, want, b.entry(path))
+	}
+}
+
+// pieces writes a file in so many parts, with a pause after each, and hints each time.
+func (b *bench) pieces(file *os.File, text []byte, n int, pause func(i int) time.Duration) {
+	b.t.Helper()
+	for i := range n {
+		from, to := len(text)*i/n, len(text)*(i+1)/n
+		waitForTick(b.t)
+		if _, err := file.WriteAt(text[from:to], int64(from)); err != nil {
+			b.t.Fatal(err)
+		}
+		b.hint()
+		b.wait(pause(i))
+	}
+	if err := file.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) open(name string, flags int) *os.File {
+	b.t.Helper()
+	file, err := os.OpenFile(filepath.Join(b.store, name), os.O_WRONLY|flags, 0o644)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return file
+}
+
+func TestFirstSnapshotComesAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) { b.put("m.mar", zipOf(t, 1, 100)) }, func(b *bench) {
+		if len(b.snaps()) != 1 || b.entry("m.mar").State != Changing || !strings.HasPrefix(b.entry("m.mar").Reason, "it is new") {
+			t.Fatalf("got %+v", b.snaps())
+		}
+		began := time.Now()
+		b.wait(time.Second)
+		e := b.entry("m.mar")
+		if e.State != Settled || e.Reason != "" || e.Since.Sub(began) != defaultSettle {
+			t.Errorf("after a second: %+v, began %v", e, began)
+		}
+		b.wait(time.Hour)
+		if len(b.snaps()) != 2 {
+			t.Errorf("%d snapshots of a store in which nothing happens", len(b.snaps()))
+		}
+	})
+}
+
+func TestEmptyStore(t *testing.T) {
+	bubble(t, nil, func(b *bench) {
+		if len(b.snaps()) != 1 || b.last().Entries == nil || len(b.last().Entries) != 0 || b.last().Err != nil {
+			t.Errorf("got %+v", b.snaps())
+		}
+	})
+}
+
+func TestTemporaryFilesOfOthers(t *testing.T) {
+	v1, v2 := zipOf(t, 1, 1000), zipOf(t, 2, 2000)
+	bubble(t, func(b *bench) { b.put("m.mar", v1) }, func(b *bench) {
+		b.wait(time.Second)
+		seen := len(b.snaps())
+		// Editors and copies that come and go beside it.
+		for _, name := range []string{".m.mar.swp", "m.mar~", "#m.mar#", "4913", ".m.mar.Xa81bQ", "m.mar.part", ".goutputstream-X"} {
+			b.put(name, []byte("x"))
+			b.wait(time.Second)
+			remove(t, filepath.Join(b.store, name))
+			b.hint()
+			b.wait(time.Second)
+		}
+		if len(b.snaps()) != seen {
+			t.Errorf("%d snapshots because of temporary files", len(b.snaps())-seen)
+		}
+		// rsync: a hidden file that grows, gets the old time, then the name.
+		b.pieces(b.open(".m.mar.kS9fAq", os.O_CREATE), v2, 20, func(int) time.Duration { return 100 * time.Millisecond })
+		if len(b.snaps()) != seen {
+			t.Errorf("%d snapshots before the file had its name", len(b.snaps())-seen)
+		}
+		old := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+		if err := os.Chtimes(b.store+"/.m.mar.kS9fAq", old, old); err != nil {
+			t.Fatal(err)
+		}
+		rename(t, b.store+"/.m.mar.kS9fAq", b.store+"/m.mar")
+		b.hint()
+		b.wait(time.Second)
+		b.wantForms("m.mar", v1, v2)
+	})
+}
+
+func TestFolderCopiedFileByFile(t *testing.T) {
+	bubble(t, nil, func(b *bench) {
+		for i := range 200 {
+			b.put(fmt.Sprintf("m/sub%d/file%d.bin", i%7, i), noise(1, 100))
+			b.wait(100 * time.Millisecond)
+		}
+		b.put("m/MAR-INF/MANIFEST.json", []byte(`{}`))
+		b.wait(5 * time.Second)
+		if got := b.forms("m"); !slices.Equal(got, []int64{200*100 + 2}) {
+			t.Errorf("settled with %v bytes", got)
+		}
+		if e := b.entry("m"); e.Kind != Folder || e.Versioned {
+			t.Errorf("entry %+v", e)
+		}
+		for _, dir := range []string{"", "m", "m/sub0", "m/sub6", "m/MAR-INF"} {
+			if !b.notes.watched[filepath.Join(b.store, dir)] {
+				t.Errorf("%q is not watched", dir)
+			}
+		}
+	})
+}
+
+// TestUnpackedArchiveWithAFolderNamedLikeAVersion is copied so that it looks like a folder of versions for a while.
+func TestUnpackedArchiveWithAFolderNamedLikeAVersion(t *testing.T) {
+	bubble(t, nil, func(b *bench) {
+		b.put("m/1/weights.bin", noise(1, 100))
+		for i := range 10 {
+			b.wait(1500 * time.Millisecond)
+			b.put(fmt.Sprintf("m/file%d.py", i), noise(1, 10))
+		}
+		b.wait(1500 * time.Millisecond)
+		b.put("m/model-config.yaml", []byte("x: 1"))
+		b.wait(5 * time.Second)
+		if got := b.forms("m/1"); len(got) != 0 {
+			t.Errorf("m/1 was told to be settled")
+		}
+		if len(b.forms("m")) != 1 || len(b.last().Entries) != 1 {
+			t.Errorf("at last: %+v", b.last())
+		}
+	})
+}
+
+func TestNewVersionLeavesTheOthersAlone(t *testing.T) {
+	v := zipOf(t, 1, 100)
+	bubble(t, func(b *bench) { b.put("m/1/x.mar", v) }, func(b *bench) {
+		b.wait(5 * time.Second)
+		b.put("m/2/x.mar", v[:50])
+		b.wait(5 * time.Second)
+		if e := b.entry("m/2"); e.State != Incomplete || !strings.Contains(e.Reason, "50 bytes are there") {
+			t.Errorf("half a version: %+v", e)
+		}
+		b.put("m/2/x.mar", v)
+		b.put("m/README", []byte("two versions"))
+		b.wait(5 * time.Second)
+		b.wantForms("m/1", v)
+		b.wantForms("m/2", v)
+		for _, snap := range b.snaps()[2:] {
+			if e := snap.Entries[0]; e.Path != "m/1" || e.State != Settled {
+				t.Errorf("m/1 was %+v", e)
+			}
+		}
+	})
+}
+
+func TestStoreGoesAndComesBack(t *testing.T) {
+	text := zipOf(t, 1, 100)
+	bubble(t, func(b *bench) { b.put("m.mar", text) }, func(b *bench) {
+		b.wait(time.Second)
+		before := b.entry("m.mar")
+		rename(t, b.store, b.store+".away")
+		b.hint()
+		b.wait(time.Second)
+		if b.last().Err == nil || b.last().Entries != nil || !errors.Is(b.last().Err, os.ErrNotExist) {
+			t.Errorf("without a store: %+v", b.last())
+		}
+		seen := len(b.snaps())
+		b.wait(time.Minute)
+		if len(b.snaps()) != seen {
+			t.Errorf("the same was told %d times more", len(b.snaps())-seen)
+		}
+		rename(t, b.store+".away", b.store)
+		b.wait(6 * time.Second) // nobody tells: it is a mount
+		if e := b.entry("m.mar"); b.last().Err != nil || e != before {
+			t.Errorf("with it again: %+v\nbefore: %+v", b.last(), before)
+		}
+		if log := b.log.String(); strings.Count(log, "cannot be read; the models that run stay") != 1 || strings.Count(log, "can be read again") != 1 {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+func TestStoreThatIsAFile(t *testing.T) {
+	bubble(t, func(b *bench) {
+		remove(t, b.store)
+		write(t, b.store, nil)
+	}, func(b *bench) {
+		if !errors.Is(b.last().Err, syscall.ENOTDIR) {
+			t.Errorf("got %+v", b.last())
+		}
+	})
+}
+
+func TestLinksOfKubernetes(t *testing.T) {
+	v1, v2 := zipOf(t, 1, 100), zipOf(t, 2, 200)
+	bubble(t, func(b *bench) {
+		b.put("..2026_1/m.mar", v1)
+		b.put("..2026_1/f/x.py", []byte("1"))
+		for link, target := range map[string]string{"..data": "..2026_1", "m.mar": "..data/m.mar", "f": "..data/f"} {
+			if err := os.Symlink(target, filepath.Join(b.store, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, func(b *bench) {
+		b.wait(5 * time.Second)
+		b.put("..2026_2/m.mar", v2)
+		b.put("..2026_2/f/x.py", []byte("22"))
+		relink(t, "..2026_2", b.store+"/..data")
+		remove(t, b.store+"/..2026_1")
+		b.hint()
+		b.wait(5 * time.Second)
+		b.wantForms("m.mar", v1, v2)
+		if got := b.forms("f"); !slices.Equal(got, []int64{1, 2}) || len(b.last().Entries) != 2 {
+			t.Errorf("f settled with %v; %+v", got, b.last())
+		}
+	})
+}
+
+func TestRootIsALinkThatIsSwapped(t *testing.T) {
+	v1, v2 := zipOf(t, 1, 100), zipOf(t, 2, 200)
+	bubble(t, func(b *bench) {
+		remove(t, b.store)
+		write(t, b.store+".1/m.mar", v1)
+		write(t, b.store+".1/old.mar", v1)
+		write(t, b.store+".2/m.mar", v2)
+		if err := os.Symlink("store.1", b.store); err != nil {
+			t.Fatal(err)
+		}
+	}, func(b *bench) {
+		b.wait(time.Second)
+		relink(t, "store.2", b.store)
+		b.hint()
+		b.wait(2 * time.Second)
+		b.wantForms("m.mar", v1, v2)
+		if len(b.last().Entries) != 1 || b.last().Err != nil {
+			t.Errorf("at last: %+v", b.last())
+		}
+		if !b.notes.watched[filepath.Dir(b.store)] || !b.notes.watched[b.store+".2"] {
+			t.Errorf("watched: %v", b.notes.watched)
+		}
+	})
+}
+
+func TestInotifyLimit(t *testing.T) {
+	text := zipOf(t, 1, 100)
+	bubble(t, func(b *bench) { b.notes.refuse = fmt.Errorf("add: %w", syscall.ENOSPC) }, func(b *bench) {
+		write(t, b.store+"/m.mar", text)
+		write(t, b.store+"/n/x.py", text)
+		b.wait(2 * time.Minute)
+		b.wantForms("m.mar", text)
+		if log := b.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "fs.inotify.max_user_watches") {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+func TestNoNotifierAtFirst(t *testing.T) {
+	text := zipOf(t, 1, 100)
+	bubble(t, func(b *bench) {
+		tries := 0
+		b.notify = func(*slog.Logger) (notifier, error) {
+			if tries++; tries < 3 {
+				return nil, syscall.EMFILE
+			}
+			return b.notes, nil
+		}
+	}, func(b *bench) {
+		write(t, b.store+"/m.mar", text)
+		b.wait(45 * time.Second)
+		b.wantForms("m.mar", text)
+		b.wait(time.Minute)
+		if log := b.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "max_user_instances") {
+			t.Errorf("log:\n%s", log)
+		}
+		b.put("m.mar", append(text, 0)) // told now
+		b.wait(time.Second)
+		if e := b.entry("m.mar"); e.Bytes != int64(len(text)+1) {
+			t.Errorf("not noticed: %+v", e)
+		}
+	})
+}
+
+func TestRescan(t *testing.T) {
+	text := zipOf(t, 1, 100)
+	var looks atomic.Int32
+	bubble(t, func(b *bench) {
+		b.opts.Poll = time.Hour
+		b.put("half.mar", text[:50])
+		inside := b.inspect
+		b.inspect = func(ctx context.Context, l look) verdict {
+			if l.path == "half.mar" {
+				looks.Add(1)
+			}
+			return inside(ctx, l)
+		}
+	}, func(b *bench) {
+		b.wait(time.Second)
+		write(t, b.store+"/m.mar", text)
+		b.wait(time.Minute)
+		if b.entry("m.mar").State != "" {
+			t.Fatal("noticed without a hint")
+		}
+		b.Rescan()
+		b.wait(time.Second)
+		b.wantForms("m.mar", text)
+		if looks.Load() != 2 {
+			t.Errorf("looked %d times into what was incomplete", looks.Load())
+		}
+	})
+}
+
+func TestWhatCannotBeReadIsTriedAgain(t *testing.T) {
+	text := zipOf(t, 1, 100)
+	bubble(t, func(b *bench) {
+		var tries atomic.Int32
+		inside := b.inspect
+		b.inspect = func(ctx context.Context, l look) verdict {
+			if tries.Add(1) <= 2 {
+				return judgeError(&os.PathError{Op: "read", Path: l.file, Err: syscall.EIO})
+			}
+			return inside(ctx, l)
+		}
+		b.put("m.mar", text)
+	}, func(b *bench) {
+		b.wait(time.Second)
+		if e := b.entry("m.mar"); e.State != Incomplete || e.Reason != "it cannot be read: input/output error" {
+			t.Errorf("at first: %+v", e)
+		}
+		b.wait(40 * time.Second)
+		if e := b.entry("m.mar"); e.State != Incomplete {
+			t.Errorf("after one poll: %+v", e)
+		}
+		b.wait(30 * time.Second)
+		b.wantForms("m.mar", text)
+	})
+}
+
+func TestLongLooksDoNotDelayTheOthers(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for i := range 6 {
+			b.put(fmt.Sprintf("t%d.tgz", i), tarOf(t, 1, 100))
+		}
+		inside := b.inspect
+		var mu sync.Mutex
+		running := 0
+		b.inspect = func(ctx context.Context, l look) verdict {
+			if l.kind != Tarball {
+				return inside(ctx, l)
+			}
+			mu.Lock()
+			running++
+			if running > maxLongLooks {
+				t.Errorf("%d long looks at once", running)
+			}
+			mu.Unlock()
+			select {
+			case <-time.After(time.Minute):
+			case <-ctx.Done():
+			}
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return inside(ctx, l)
+		}
+	}, func(b *bench) {
+		b.wait(time.Second)
+		if e := b.entry("t0.tgz"); e.State != Changing || !strings.Contains(e.Reason, "being read to its end") {
+			t.Errorf("t0: %+v", e)
+		}
+		text := zipOf(t, 1, 100)
+		b.put("m.mar", text)
+		b.wait(time.Second)
+		b.wantForms("m.mar", text)
+		// One that is being read and is written over is no longer waited for.
+		remove(t, b.store+"/t0.tgz")
+		b.put("t1.tgz", tarOf(t, 2, 200))
+		b.wait(30 * time.Second)
+		if b.entry("t0.tgz").State != "" || b.entry("t1.tgz").State != Changing {
+			t.Errorf("t0 %+v, t1 %+v", b.entry("t0.tgz"), b.entry("t1.tgz"))
+		}
+		b.wait(5 * time.Minute)
+		for i := range 5 {
+			if e := b.entry(fmt.Sprintf("t%d.tgz", i+1)); e.State != Settled {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+func TestOnlyTheNewestSnapshotIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := t.TempDir()
+		w, err := New(Options{Root: store, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := &fakeNotes{hint: make(chan struct{}, 1), watched: map[string]bool{}}
+		w.notify = func(*slog.Logger) (notifier, error) { return notes, nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() {
+			if err := w.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		for i := range 5 {
+			write(t, filepath.Join(store, fmt.Sprintf("%d.mar", i)), zipOf(t, 1, 100))
+			notes.hint <- struct{}{}
+			time.Sleep(5 * time.Second)
+		}
+		snap := <-w.Snapshots()
+		if len(snap.Entries) != 5 || snap.Entries[4].State != Settled {
+			t.Errorf("got %+v", snap)
+		}
+		snap.Entries[0].State = "scribbled" // it is the taker's
+		select {
+		case more := <-w.Snapshots():
+			t.Errorf("one more: %+v", more)
+		case <-time.After(time.Hour):
+		}
+		cancel()
+		run.Wait()
+		if err := w.Run(t.Context()); err == nil {
+			t.Error("Run ran twice")
+		}
+	})
+}
+
+func TestFloodOfHintsDoesNotStopTheRest(t *testing.T) {
+	text := zipOf(t, 1, 100)
+	bubble(t, nil, func(b *bench) {
+		b.put("m.mar", text)
+		for range 1000 { // another file is written to all the time
+			b.put("busy.mar", noise(1, len(b.snaps())+1))
+			b.wait(time.Millisecond)
+		}
+		b.wantForms("m.mar", text)
+	})
+}

@@ -1,0 +1,245 @@
+package onnx
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/flambeau-serve/flambeau/handlersdk"
+	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
+)
+
+// statusBadRequest is HTTP's.
+const statusBadRequest = 400
+
+// bad is an error about what the client sent.
+func bad(format string, args ...any) error {
+	return handlersdk.Errorf(statusBadRequest, format, args...)
+}
+
+// read makes a job of a request.
+func (h *Handler) read(item *handlersdk.Item) *job {
+	j := &job{model: &h.model, names: h.names}
+	found, err := h.tensors(item, &j.reply)
+	if err != nil {
+		j.err = err
+		return j
+	}
+	j.err = h.arrange(j, found)
+	return j
+}
+
+// tensors finds the tensors of a request: in one body, or in parts that are named like the inputs.
+func (h *Handler) tensors(item *handlersdk.Item, r *reply) ([]tensor.Tensor, error) {
+	r.read(item)
+	if body, ok := only(item); ok {
+		return h.body(body, r)
+	}
+	var all []tensor.Tensor
+	for _, p := range item.Parts {
+		port, err := h.input(p.Name)
+		if err != nil {
+			return nil, err
+		}
+		t, err := one(port, p.Data)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// only gives the one part that is a whole request.
+func only(item *handlersdk.Item) (handlersdk.Part, bool) {
+	if len(item.Parts) == 1 && (item.Parts[0].Name == "body" || item.Parts[0].Name == "data") {
+		return item.Parts[0], true
+	}
+	return handlersdk.Part{}, false
+}
+
+func (h *Handler) input(name string) (*session.Port, error) {
+	i := slices.IndexFunc(h.session.Inputs, func(p session.Port) bool { return p.Name == name })
+	if i < 0 {
+		return nil, bad("the model has no input %q; it has %s", name, describe(h.session.Inputs))
+	}
+	return &h.session.Inputs[i], nil
+}
+
+// body reads a body: an Open Inference Protocol request, an object of arrays by the inputs' names, one array, a .npy file, or raw elements.
+func (h *Handler) body(p handlersdk.Part, r *reply) ([]tensor.Tensor, error) {
+	var members map[string]json.RawMessage
+	switch err := objectOf(p.Data, &members); {
+	case members != nil && members["inputs"] != nil && !h.has("inputs"):
+		r.protocol = true
+		return h.protocolInputs(members["inputs"], members["id"], r)
+	case members != nil:
+		return h.object(members)
+	case err != nil && (len(h.session.Inputs) != 1 || strings.Contains(p.ContentType, "json")):
+		return nil, bad("the body is no JSON: %w", err)
+	}
+	if len(h.session.Inputs) != 1 {
+		return nil, bad(`the model has %d inputs: send an object with an array for each, such as {"%s": [[…]]}; they are %s`, len(h.session.Inputs),
+			h.session.Inputs[0].Name, describe(h.session.Inputs))
+	}
+	t, err := one(&h.session.Inputs[0], p.Data)
+	return []tensor.Tensor{t}, err
+}
+
+// objectOf reads a JSON object; members stays nil for what does not begin as one.
+func objectOf(data []byte, members *map[string]json.RawMessage) error {
+	text := bytes.TrimLeft(data, " \t\r\n")
+	if len(text) == 0 || text[0] != '{' {
+		return nil
+	}
+	return json.Unmarshal(text, members)
+}
+
+func (h *Handler) has(name string) bool {
+	return slices.ContainsFunc(h.session.Inputs, func(p session.Port) bool { return p.Name == name })
+}
+
+func (h *Handler) object(members map[string]json.RawMessage) ([]tensor.Tensor, error) {
+	var all []tensor.Tensor
+	for name, value := range members {
+		port, err := h.input(name)
+		if err != nil {
+			return nil, err
+		}
+		t, err := one(port, value)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// protocolInputs reads the inputs of an Open Inference Protocol request.
+func (h *Handler) protocolInputs(inputs, id json.RawMessage, r *reply) ([]tensor.Tensor, error) {
+	var list []struct {
+		Name     string          `json:"name"`
+		DataType string          `json:"datatype"`
+		Shape    []int64         `json:"shape"`
+		Data     json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(inputs, &list); err != nil {
+		return nil, bad("inputs has to be a list of {name, shape, datatype, data}: %w", err)
+	}
+	if len(id) > 0 {
+		r.id = id
+	}
+	var all []tensor.Tensor
+	for _, in := range list {
+		port, err := h.input(in.Name)
+		if err != nil {
+			return nil, err
+		}
+		dtype, err := tensor.ParseDType(in.DataType)
+		switch {
+		case err != nil:
+			return nil, bad("input %q: %w", in.Name, err)
+		case dtype != port.DType:
+			return nil, bad("input %q has the datatype %s, and the model wants %s", in.Name, dtype, port.DType)
+		case in.Shape == nil:
+			return nil, bad("input %q has no shape", in.Name)
+		}
+		t, err := tensor.ParseJSON(in.Name, dtype, in.Shape, in.Data)
+		if err != nil {
+			return nil, bad("%w", err)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// one reads one tensor: a .npy file, JSON, or the raw elements of a model whose rows have a length that is known.
+func one(port *session.Port, data []byte) (tensor.Tensor, error) {
+	if !port.IsTensor() {
+		return tensor.Tensor{}, bad("the input %q is a %s, which cannot be sent", port.Name, port.Kind)
+	}
+	if tensor.IsNPY(data) {
+		t, err := tensor.ParseNPY(port.Name, data)
+		if err != nil {
+			return t, bad("%w", err)
+		}
+		if t.DType != port.DType {
+			return t, bad("the array for %q is %s, and the model wants %s", port.Name, t.DType, port.DType)
+		}
+		return t, nil
+	}
+	text := bytes.TrimLeft(data, " \t\r\n")
+	if len(text) == 0 {
+		return tensor.Tensor{}, bad("there is nothing for the input %q", port.Name)
+	}
+	t, err := tensor.ParseJSON(port.Name, port.DType, nil, text)
+	if err == nil {
+		return t, nil
+	}
+	if raw, ok := elements(port, data); ok {
+		return raw, nil
+	}
+	return t, bad("the data for %q is neither a .npy file, nor JSON (%w), nor raw elements of the model's shape %v", port.Name, err, port.Shape)
+}
+
+// elements takes data for the elements of one or more rows, if their length is known and fits.
+func elements(port *session.Port, data []byte) (tensor.Tensor, bool) {
+	size := int64(port.DType.Size())
+	if size <= 0 || len(port.Shape) == 0 || len(data) == 0 {
+		return tensor.Tensor{}, false
+	}
+	row, err := tensor.Count(port.Shape[1:])
+	if err != nil || row == 0 || int64(len(data))%(row*size) != 0 {
+		return tensor.Tensor{}, false
+	}
+	t := tensor.Tensor{Name: port.Name, DType: port.DType, Shape: slices.Clone(port.Shape), Data: data}
+	t.Shape[0] = int64(len(data)) / (row * size)
+	return t, true
+}
+
+// arrange puts the tensors into the order of the model's inputs and checks their shapes. A dimension for the batch that is missing everywhere is added.
+func (h *Handler) arrange(j *job, found []tensor.Tensor) error {
+	byName := map[string]tensor.Tensor{}
+	for _, t := range found {
+		if _, twice := byName[t.Name]; twice {
+			return bad("the input %q is there twice", t.Name)
+		}
+		byName[t.Name] = t
+	}
+	for i := range h.session.Inputs {
+		port := &h.session.Inputs[i]
+		t, ok := byName[port.Name]
+		if !ok {
+			return bad("the input %q is missing; the model has %s", port.Name, describe(h.session.Inputs))
+		}
+		if len(t.Shape)+1 == len(port.Shape) && (port.Shape[0] == -1 || port.Shape[0] == 1) && (i == 0 || j.single) {
+			j.single = true
+			t.Shape = slices.Insert(slices.Clone(t.Shape), 0, 1)
+		}
+		if err := fitting(port, &t); err != nil {
+			return err
+		}
+		j.inputs = append(j.inputs, t)
+		if h.joins && i == 0 {
+			j.rows = t.Shape[0]
+		}
+		if h.joins && t.Shape[0] != j.rows {
+			return bad("the inputs %q and %q have %d and %d rows", h.session.Inputs[0].Name, port.Name, j.rows, t.Shape[0])
+		}
+	}
+	return nil
+}
+
+// fitting compares a tensor's shape with the model's.
+func fitting(port *session.Port, t *tensor.Tensor) error {
+	ok := len(t.Shape) == len(port.Shape)
+	for d := 0; ok && d < len(t.Shape); d++ {
+		ok = port.Shape[d] == -1 || port.Shape[d] == t.Shape[d]
+	}
+	if !ok {
+		return bad("the input %q has the shape %v, and the model wants %v (-1 is any length)", port.Name, t.Shape, port.Shape)
+	}
+	return nil
+}
