@@ -1,15 +1,11 @@
 package main
 
 import (
-	"archive/tar"
-	"archive/zip"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -22,6 +18,7 @@ import (
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/modelstore/check"
 	"github.com/flambeau-serve/flambeau/plugins/python"
 	"github.com/flambeau-serve/flambeau/plugins/python/inspect"
@@ -197,18 +194,18 @@ func (p *program) checkOne(ctx context.Context, cfg *config.Config, checker *che
 	return one
 }
 
-// unusable says why an archive cannot be opened, if that is the archive's own fault, else "".
+// unusable says why an archive cannot be opened, if that is its own fault and not the machine's, else "".
 func unusable(err error) string {
 	var refused *fault.Error
-	isRefused := errors.As(err, &refused) && refused.Kind == fault.InvalidModel
-	for _, known := range []error{zip.ErrFormat, zip.ErrChecksum, zip.ErrAlgorithm, io.ErrUnexpectedEOF, gzip.ErrHeader, gzip.ErrChecksum, tar.ErrHeader} {
-		isRefused = isRefused || errors.Is(err, known)
-	}
-	if !isRefused {
+	var system syscall.Errno
+	if !errors.As(err, &refused) || errors.As(err, &system) || errors.Is(err, archive.ErrChanged) {
 		return ""
 	}
-	if refused != nil {
+	switch {
+	case refused.Kind == fault.InvalidModel:
 		return cmp.Or(refused.Detail, refused.Message)
+	case refused.Kind == fault.Internal && refused.Cause != nil:
+		return refused.Cause.Error()
 	}
-	return err.Error()
+	return ""
 }

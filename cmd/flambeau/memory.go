@@ -43,10 +43,10 @@ func logSettings(cfg *config.Config, log *slog.Logger) {
 	log.Info("starting", "version", version, "pid", os.Getpid(), "config_file", cfg.File, "temp_folder", cfg.Env.TempDir)
 	for _, v := range cfg.Values() {
 		if v.Origin.Kind != config.FromDefault {
-			log.Info("setting", "key", v.Key, "value", v.Text, "origin", v.Origin.String())
+			log.Info("setting", "key", v.Key, "value", shownSetting(v), "origin", v.Origin.String())
 		}
 	}
 	if cfg.ModelAPI && cfg.Value("allowed_urls").Origin.Kind == config.FromDefault {
-		log.Warn("models may be fetched from any URL by whoever reaches the management API; set allowed_urls to the places that you use")
+		log.Warn("models may be fetched from any public address, and any file that holds one, by whoever reaches the management API; set allowed_urls to the places that you use")
 	}
 }

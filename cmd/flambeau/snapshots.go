@@ -85,7 +85,7 @@ func newSnapshots(cfg *config.Config, models described, log *slog.Logger) (*snap
 			s.absent[infer.ModelRef{Name: m.Name, Version: m.Version}] = snapshot.Model{
 				Name: m.Name, Version: m.Version, Default: m.Default, File: m.File, MinWorkers: m.MinWorkers, MaxWorkers: m.MaxWorkers,
 				BatchSize: m.BatchSize, MaxBatchDelay: m.MaxBatchDelay, ResponseTimeout: m.ResponseTimeout, StartupTimeout: m.StartupTimeout,
-				Runtime: m.Runtime,
+				Runtime: m.Runtime, Handler: m.Handler,
 			}
 		}
 	}
@@ -278,7 +278,7 @@ func snapshotModel(d rollout.Description) snapshot.Model {
 	return snapshot.Model{
 		Name: d.Ref.Name, Version: d.Ref.Version, Default: d.Default, File: marName(d), MinWorkers: d.MinWorkers, MaxWorkers: d.MaxWorkers,
 		BatchSize: d.BatchSize, MaxBatchDelay: d.MaxBatchDelay, ResponseTimeout: d.ResponseTimeout, StartupTimeout: d.StartupTimeout,
-		Runtime: d.Runtime, ParallelLevel: d.ParallelLevel,
+		Runtime: d.Runtime, ParallelLevel: d.ParallelLevel, Handler: d.Handler,
 	}
 }
 

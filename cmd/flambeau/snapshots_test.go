@@ -163,7 +163,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 	full := rollout.Description{
 		Ref: ref("m", "2.0"), URL: "http://host/models/m.mar?x=y#sha256=1", Runtime: "python3", MinWorkers: 2, MaxWorkers: 3, BatchSize: 4, MaxBatchDelay: 50 * time.Millisecond,
-		ResponseTimeout: 33 * time.Second, StartupTimeout: time.Second, Default: true, ParallelLevel: 2,
+		ResponseTimeout: 33 * time.Second, StartupTimeout: time.Second, Default: true, ParallelLevel: 2, Handler: "mine:run",
 	}
 	idle := rollout.Description{Ref: ref("m", "1.0"), URL: "store/sub/m1.mar", Source: "m1.mar", BatchSize: 1}
 	s := begin(t, cfg, newShelf(full, idle), slog.New(slog.DiscardHandler))
@@ -184,7 +184,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	want := []rollout.Spec{
 		{URL: "m1.mar", Name: "m", Version: "1.0", InitialWorkers: &none, BatchSize: &one, Exact: true, AtStartup: true},
 		{
-			URL: "m.mar", Name: "m", Version: "2.0", Runtime: "python3", InitialWorkers: &workers, MaxWorkers: 3, BatchSize: &batch, MaxBatchDelay: &delay, ResponseTimeout: &response,
+			URL: "m.mar", Name: "m", Version: "2.0", Handler: "mine:run", Runtime: "python3", InitialWorkers: &workers, MaxWorkers: 3, BatchSize: &batch, MaxBatchDelay: &delay, ResponseTimeout: &response,
 			StartupTimeout: &load, Exact: true, AtStartup: true,
 		},
 	}

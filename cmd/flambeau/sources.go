@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -40,6 +41,22 @@ func fetcherOptions(cfg *config.Config, log *slog.Logger) source.Options {
 		Default:  cfg.Value("allowed_urls").Origin.Kind == config.FromDefault || slices.Equal(cfg.AllowedURLs, []string{source.DefaultAllowed}),
 		MaxBytes: cfg.MaxDownloadBytes, Logger: log,
 	}
+}
+
+// urlSecrets are users and passwords in URLs, and queries, which may hold signatures.
+var urlSecrets = regexp.MustCompile(`://[^/,\s]*@|\?[^,\s#"\\]*`)
+
+// shownSetting is the text of a setting for the log.
+func shownSetting(v config.Value) string {
+	if v.Key != "load_models" && v.Key != "model_snapshot" {
+		return v.Text
+	}
+	return urlSecrets.ReplaceAllStringFunc(v.Text, func(s string) string {
+		if s[0] == '?' {
+			return "?…"
+		}
+		return "://"
+	})
 }
 
 // isLocal says whether only this machine can reach an address.

@@ -50,7 +50,7 @@ func snapshotSpecs(snapshot *config.Snapshot) []deploy.Startup {
 	var models []deploy.Startup
 	for _, m := range snapshot.Models {
 		spec := rollout.Spec{
-			URL: m.File, Name: m.Name, Version: m.Version, Runtime: m.Runtime, InitialWorkers: &m.MinWorkers, MaxWorkers: m.MaxWorkers, Exact: true, AtStartup: true,
+			URL: m.File, Name: m.Name, Version: m.Version, Handler: m.Handler, Runtime: m.Runtime, InitialWorkers: &m.MinWorkers, MaxWorkers: m.MaxWorkers, Exact: true, AtStartup: true,
 		}
 		if m.BatchSize > 0 {
 			spec.BatchSize = &m.BatchSize

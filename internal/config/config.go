@@ -149,6 +149,7 @@ type SnapshotModel struct {
 	Name, Version string
 	Default       bool
 	File          string // marName: a file or folder of the model store
+	Handler       string // Flambeau's own: what the registration asked for, "" for the archive's
 	Preset
 }
 

@@ -121,6 +121,7 @@ func (l *loader) readFile(src Source) error {
 	if NamedFile(src) == "" && file == src.Snapshot.Path {
 		l.c.RestoredFrom = file
 		props = l.restorable(props, src.Snapshot)
+		l.readSwitches(defaultFile(src))
 	}
 	for _, p := range props {
 		v := Value{Key: p.key, Origin: Origin{Kind: FromFile, Name: file, Line: p.line}}

@@ -104,6 +104,9 @@ func (v version) snapshotModel(name, number string) (SnapshotModel, error) {
 	if m.File == "" {
 		return m, errors.New("marName, the archive's name in the model store, is missing")
 	}
+	if m.Handler, err = v.word("handler"); err != nil {
+		return m, err
+	}
 	if word, err := v.word("defaultVersion"); err != nil || word != "" && !strings.EqualFold(word, "true") && !strings.EqualFold(word, "false") {
 		return m, errors.New("defaultVersion has to be true or false")
 	} else if strings.EqualFold(word, "true") {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,6 +64,33 @@ func (l *loader) restorable(props []property, file SnapshotFile) []property {
 	return kept
 }
 
+// readSwitches takes from ./config.properties, which a snapshot goes before, what is not restored from the snapshot: the file says so at each start.
+func (l *loader) readSwitches(file string) {
+	if file == "" {
+		return
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		l.warn("%s cannot be read, and the switches that it may give are not on: %s", file, err)
+		return
+	}
+	props, err := parseProperties(data)
+	if err != nil {
+		l.warn("%s cannot be read, and the switches that it may give are not on: %s", file, err)
+		return
+	}
+	for _, p := range props {
+		if o := l.option(p.key); o == nil || !o.Opens {
+			continue
+		}
+		v := Value{Key: p.key, Origin: Origin{Kind: FromFile, Name: file, Line: p.line}}
+		if v.Text, err = l.substitute(p.value); err != nil {
+			l.problem(v, err)
+		}
+		l.given[p.key] = v
+	}
+}
+
 func (l *loader) drop(p property, file string) {
 	l.dropped = append(l.dropped, Value{Key: p.key, Text: p.value, Origin: Origin{Kind: FromFile, Name: file, Line: p.line}})
 }
@@ -94,8 +122,8 @@ func (l *loader) tellRestored(src Source) {
 		return
 	}
 	if hidden := defaultFile(src); hidden != "" {
-		l.warn("%s is not read: the snapshot %s, with the settings and models of the last run, goes before it, as TorchServe has it; name it by --ts-config, or "+
-			"start with --no-config-snapshots (--ncs), and it is read", filepath.Base(hidden), file)
+		l.warn("%s is not read but for its switches that take a protection away: the snapshot %s, with the settings and models of the last run, goes before "+
+			"it, as TorchServe has it; name it by --ts-config, or start with --no-config-snapshots (--ncs), and it is read", filepath.Base(hidden), file)
 	}
 	for _, v := range l.dropped {
 		l.tellDropped(v)

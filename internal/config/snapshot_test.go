@@ -150,7 +150,7 @@ func TestBesideSnapshot(t *testing.T) {
 		{"nothing", Source{Snapshot: SnapshotFile{Path: file}, Dir: t.TempDir()}, nil},
 		{"models", Source{Snapshot: SnapshotFile{Path: file}, Dir: t.TempDir(), Flags: models}, []string{"--models has no effect: the models of the snapshot " + file + " are restored"}},
 		{"models with a named file", Source{File: file, Flags: models}, []string{"take model_snapshot out of " + file}},
-		{"local file", Source{Snapshot: SnapshotFile{Path: file}, Dir: dir}, []string{DefaultFile + " is not read: the snapshot " + file}},
+		{"local file", Source{Snapshot: SnapshotFile{Path: file}, Dir: dir}, []string{DefaultFile + " is not read but for its switches that take a protection away: the snapshot " + file}},
 		{"models without a snapshot", Source{File: local, Flags: models}, nil},
 	}
 	for _, tt := range tests {
@@ -250,4 +250,19 @@ func FuzzSnapshot(f *testing.F) {
 			t.Errorf("it opens something: %q", data)
 		}
 	})
+}
+
+// TestSwitchesOfTheLocalFile: what is not restored from a snapshot is taken from ./config.properties, and nothing else is.
+func TestSwitchesOfTheLocalFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	snapshot := SnapshotFile{Path: put(t, dir, "snap.cfg", snapshotText)}
+	local := put(t, dir, DefaultFile, "disable_token_authorization=true\ninference_address=http://127.0.0.1:9999\n")
+	c := restore(t, Source{Snapshot: snapshot, Dir: dir})
+	if c.TokenAuth || c.ModelAPI || c.Inference.Port != 18080 {
+		t.Errorf("token authorization %t, model API %t, port %d", c.TokenAuth, c.ModelAPI, c.Inference.Port)
+	}
+	if v := c.Value("disable_token_authorization"); v.Origin.Name != local || v.Origin.Line != 1 {
+		t.Errorf("its origin is %+v", v.Origin)
+	}
 }

@@ -47,25 +47,23 @@ func (s *Store) openStrictly(ctx context.Context, path string, a *Archive) error
 	if err != nil {
 		return &fault.Error{Kind: fault.ModelNotFound, Message: "Model not found at: " + a.URL, Cause: err}
 	}
-	if info.IsDir() {
-		if a.layout.version == "" {
-			return s.openFolder(ctx, path, a)
-		}
-		file, err := soleArchive(path)
-		if err != nil {
+	file := path
+	switch {
+	case info.IsDir() && a.layout.version == "":
+		return s.openFolder(ctx, path, a)
+	case info.IsDir():
+		if file, err = soleArchive(path); err != nil {
 			return err
 		}
 		if file == "" {
 			return s.openFolder(ctx, path, a)
 		}
-		path = file
-	} else if !info.Mode().IsRegular() {
+	case !info.Mode().IsRegular():
 		return refuse("", "it is neither a file nor a folder")
-	}
-	if !isArchiveName(path) {
+	case !isArchiveName(path):
 		return refuse("archives are named .mar, .tgz, .tar.gz, .model or .onnx", "its name %q is not one of an archive", filepath.Base(path))
 	}
-	return s.openFile(ctx, path, a, true)
+	return s.openFile(ctx, file, a, true)
 }
 
 // openFolder opens a folder in place, whose digest has to be known.

@@ -32,7 +32,7 @@ func (s *Store) share(ctx context.Context, name string, fill func(part string) (
 	for {
 		f, settled := s.enter(root)
 		if settled == nil {
-			return f, s.make(ctx, f, fill)
+			return f, s.make(f, fill)
 		}
 		select {
 		case <-settled:
@@ -72,7 +72,7 @@ func (s *Store) join(f *folder) bool {
 }
 
 // make fills a folder that enter gave; on failure nothing is left of it.
-func (s *Store) make(ctx context.Context, f *folder, fill func(part string) (problem string, err error)) error {
+func (s *Store) make(f *folder, fill func(part string) (problem string, err error)) error {
 	part := f.root + partSuffix
 	err := s.owner.record(filepath.Base(f.root))
 	if err == nil {

@@ -85,35 +85,45 @@ func (s *Store) keep(root, into string, move bool) error {
 
 // copyTree copies a folder. Links stay links; sockets and the like, which only a handler can have made, are left out.
 func (s *Store) copyTree(from, to string) error {
-	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
-		switch {
-		case d.IsDir():
-			return os.Mkdir(target, 0o700)
-		case d.Type()&fs.ModeSymlink != 0:
-			leads, err := os.Readlink(path)
-			if err != nil {
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	source, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	target, err := os.OpenRoot(to)
+	if err == nil {
+		err = fs.WalkDir(source.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || path == "." {
 				return err
 			}
-			return os.Symlink(leads, target)
-		case d.Type().IsRegular():
-			return copyFile(path, target)
-		default:
-			return nil
-		}
-	})
-	return s.asSpace(filepath.Dir(to), 0, err)
+			return copyEntry(source, target, path, d)
+		})
+		err = errors.Join(err, target.Close())
+	}
+	return s.asSpace(filepath.Dir(to), 0, errors.Join(err, source.Close()))
 }
 
-func copyFile(from, to string) error {
-	r, err := os.Open(from)
+func copyEntry(source, target *os.Root, path string, d fs.DirEntry) error {
+	switch {
+	case d.IsDir():
+		return target.Mkdir(path, 0o700)
+	case d.Type()&fs.ModeSymlink != 0:
+		leads, err := source.Readlink(path)
+		if err != nil {
+			return err
+		}
+		return target.Symlink(leads, path)
+	case d.Type().IsRegular():
+		return copyFile(source, target, path)
+	default:
+		return nil
+	}
+}
+
+func copyFile(source, target *os.Root, path string) error {
+	r, err := source.Open(path)
 	if err != nil {
 		return err
 	}
@@ -122,7 +132,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o600)
+	w, err := target.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o600)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +40,10 @@ func TestKeep(t *testing.T) {
 	s := p.open(t, nil)
 	a := mustOpen(t, s, "m.mar")
 	want := files(t, a.Dir)
+	// What a handler may have made in its folder.
+	if err := errors.Join(os.Symlink("handler.py", filepath.Join(a.Dir, "link")), syscall.Mkfifo(filepath.Join(a.Dir, "pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	other := mustOpen(t, s, "m.mar")
 	copied, moved := filepath.Join(p.dir, "state", "kept", "1"), filepath.Join(p.dir, "state", "kept", "2")
 	if err := a.Keep(copied); err != nil { // while it is used
@@ -60,6 +65,9 @@ func TestKeep(t *testing.T) {
 	for _, kept := range []string{copied, moved} {
 		if diff := cmp.Diff(want, files(t, kept)); diff != "" {
 			t.Errorf("%s: %s", kept, diff)
+		}
+		if leads, err := os.Readlink(filepath.Join(kept, "link")); err != nil || leads != "handler.py" {
+			t.Errorf("%s: the link leads to %q, %v", kept, leads, err)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(moved, "sub/run.sh")); err != nil || info.Mode().Perm()&0o100 == 0 {

@@ -120,10 +120,10 @@ func onnxField(r io.ReaderAt, at, size int64) (number, value uint64, next int64,
 	default:
 		return 0, 0, 0, notONNX(size)
 	}
-	if length > uint64(size-next) { //nolint:gosec // not negative
+	if length > uint64(size-next) {
 		return 0, 0, 0, cutONNX(size, "needs more")
 	}
-	return number, value, next + int64(length), nil //nolint:gosec // looked at above
+	return number, value, next + int64(length), nil
 }
 
 func cutONNX(size int64, what string) error {

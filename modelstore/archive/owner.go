@@ -64,14 +64,14 @@ func takeFolder(dir string, logger *slog.Logger) error {
 	if uid := uidOf(link); link.Mode()&os.ModeSymlink != 0 && uid != os.Geteuid() && uid != 0 {
 		return fmt.Errorf("%s is a link of another user's (number %d)", dir, uid)
 	}
-	real, err := filepath.EvalSymlinks(dir)
+	folder, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
-	if err := ownFolder(real); err != nil {
+	if err := ownFolder(folder); err != nil {
 		return err
 	}
-	info, err := os.Lstat(real)
+	info, err := os.Lstat(folder)
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,9 @@ func takeFolder(dir string, logger *slog.Logger) error {
 	if info.Mode().Perm()&others == 0 {
 		return nil
 	}
-	logger.Warn("others could write to the folder for unpacked models; this right is taken away", slog.String("folder", real),
+	logger.Warn("others could write to the folder for unpacked models; this right is taken away", slog.String("folder", folder),
 		slog.String("mode", fmt.Sprintf("%04o", info.Mode().Perm())))
-	return os.Chmod(real, info.Mode().Perm()&^others)
+	return os.Chmod(folder, info.Mode().Perm()&^others)
 }
 
 // ownFolder makes sure that there is a folder of this user's, not a link to one.

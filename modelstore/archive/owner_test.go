@@ -110,59 +110,21 @@ func foreignFolder(t *testing.T) string {
 // TestTempOfOthers: what is unpacked is run, so nobody else may have prepared the folder for it.
 func TestTempOfOthers(t *testing.T) {
 	t.Parallel()
-	open := func(p *place) error {
-		s, err := New(Options{Store: p.store, Temp: p.temp, Logger: discard()})
-		if err == nil {
-			err = s.Close()
-		}
-		return err
-	}
-	link := func(t *testing.T, target string) *place {
-		t.Helper()
-		p := newPlace(t)
-		if err := os.Symlink(target, filepath.Join(p.temp, "models")); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	if err := open(link(t, foreignFolder(t))); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+	if err := tryOpen(linked(t, foreignFolder(t))); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
 		t.Errorf("a link to another user's folder: %v", err)
 	}
-	if err := open(link(t, t.TempDir())); err != nil {
+	if err := tryOpen(linked(t, t.TempDir())); err != nil {
 		t.Errorf("a link of this user's: %v", err)
 	}
-	if err := open(link(t, "/dev/null")); err == nil {
+	if err := tryOpen(linked(t, "/dev/null")); err == nil {
 		t.Error("a link to a file was taken")
-	}
-	if os.Geteuid() == 0 {
-		const nobody = 65534
-		theirs := link(t, t.TempDir())
-		if err := os.Lchown(filepath.Join(theirs.temp, "models"), nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
-		if err := open(theirs); err == nil || !strings.Contains(err.Error(), "link of another user") {
-			t.Errorf("another user's link: %v", err)
-		}
-		p := newPlace(t)
-		if err := os.Mkdir(filepath.Join(p.temp, "models"), 0o755); err != nil { //nolint:gosec // as TorchServe makes it
-			t.Fatal(err)
-		}
-		if err := os.Lchown(filepath.Join(p.temp, "models"), nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
-		if err := open(p); err == nil || !strings.Contains(err.Error(), "set TEMP to a folder of your own") {
-			t.Errorf("another user's folder: %v", err)
-		}
-		if left := tree(t, p.temp); len(left) != 1 {
-			t.Errorf("something was written there: %v", left)
-		}
 	}
 	p := newPlace(t)
 	models := filepath.Join(p.temp, "models")
 	if err := os.Mkdir(models, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(models, 0o777); err != nil { //nolint:gosec // that is what is tested
+	if err := os.Chmod(models, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	s := p.open(t, nil)
@@ -171,5 +133,53 @@ func TestTempOfOthers(t *testing.T) {
 	}
 	if !strings.Contains(p.log.String(), "0777") || s == nil {
 		t.Errorf("nobody was told: %q", p.log.String())
+	}
+}
+
+// tryOpen says whether the temp folder can be used.
+func tryOpen(p *place) error {
+	s, err := New(Options{Store: p.store, Temp: p.temp, Logger: discard()})
+	if err == nil {
+		err = s.Close()
+	}
+	return err
+}
+
+// linked is a place whose folder for unpacked models is a link.
+func linked(t *testing.T, target string) *place {
+	t.Helper()
+	p := newPlace(t)
+	if err := os.Symlink(target, filepath.Join(p.temp, "models")); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestTempMadeByOthers needs root to make files of others.
+func TestTempMadeByOthers(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make files of other users")
+	}
+	const nobody = 65534
+	theirs := linked(t, t.TempDir())
+	if err := os.Lchown(filepath.Join(theirs.temp, "models"), nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	if err := tryOpen(theirs); err == nil || !strings.Contains(err.Error(), "link of another user") {
+		t.Errorf("another user's link: %v", err)
+	}
+	p := newPlace(t)
+	if err := os.Mkdir(filepath.Join(p.temp, "models"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Lchown(filepath.Join(p.temp, "models"), nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	if err := tryOpen(p); err == nil || !strings.Contains(err.Error(), "set TEMP to a folder of your own") {
+		t.Errorf("another user's folder: %v", err)
+	}
+	if left := tree(t, p.temp); len(left) != 1 {
+		t.Errorf("something was written there: %v", left)
 	}
 }

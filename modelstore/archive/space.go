@@ -58,5 +58,5 @@ func freeBytes(dir string) (int64, error) {
 	if os.Geteuid() == 0 {
 		blocks = stat.Bfree
 	}
-	return int64(blocks) * stat.Bsize, nil //nolint:gosec // no disk is so large
+	return int64(blocks) * stat.Bsize, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-serve/flambeau/modelstore/source"
 )
 
-func TestOpenForms(t *testing.T) {
+func TestOpenForms(t *testing.T) { //nolint:tparallel // the subtests share a folder that is gone with its last user
 	t.Parallel()
 	p := newPlace(t)
 	p.write(t, "store/m.mar", makeZip(t, goodEntries()))

@@ -46,7 +46,7 @@ func (u *unpacker) untarAll(ctx context.Context, file *bufio.Reader, size int64)
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	case string(head) != "\x1f\x8b":
-		more, _ := file.Peek(24) //nolint:errcheck // what there is
+		more, _ := file.Peek(24)
 		return fmt.Errorf("the file begins with %q, and is not compressed with gzip, as every archive but a .mar has to be; %d bytes are there", more, size)
 	}
 	z, err := gzip.NewReader(file)

@@ -133,17 +133,17 @@ func (z *zipScan) findDirectory() error {
 // setDirectory takes the directory's place, which ends where the end records begin.
 func (z *zipScan) setDirectory(begin, length uint64, stop int64, entries uint64) error {
 	switch {
-	case begin > uint64(z.size) || length > uint64(z.size) || int64(begin+length) != stop: //nolint:gosec // no file is so large
+	case begin > uint64(z.size) || length > uint64(z.size) || int64(begin+length) != stop:
 		return fmt.Errorf("the zip file is cut off (%d bytes are there), or something was put in front of it: its directory of %d bytes at %d does not end at %d, "+
 			"where its end record is", z.size, length, begin, stop)
-	case entries > uint64(z.budget.limits.Entries): //nolint:gosec // not negative
+	case entries > uint64(z.budget.limits.Entries):
 		return tooMany(z.budget.limits)
 	case length > maxDirectoryBytes:
 		return refuse("", "its list of entries is larger than %d bytes", maxDirectoryBytes)
 	case length/directoryLen < entries:
 		return lies("its directory of %d bytes cannot hold %d entries", length, entries)
 	}
-	z.dirBegin, z.dirEnd, z.entries = int64(begin), stop, int(entries) //nolint:gosec // looked at above
+	z.dirBegin, z.dirEnd, z.entries = int64(begin), stop, int(entries)
 	return nil
 }
 
@@ -167,21 +167,21 @@ func (z *zipScan) readEnd64(endAt int64) (*end64, error) {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	at := binary.LittleEndian.Uint64(locator[8:])
-	if at > uint64(locatorAt) || locatorAt-int64(at) < end64Len { //nolint:gosec // not negative, no file is so large
+	if at > uint64(locatorAt) || locatorAt-int64(at) < end64Len {
 		return nil, lies("its zip64 end record is said to be at %d, where none can be", at)
 	}
 	record := make([]byte, end64Len)
-	if err := z.read(record, int64(at)); err != nil { //nolint:gosec // looked at above
+	if err := z.read(record, int64(at)); err != nil {
 		return nil, err
 	}
 	size := binary.LittleEndian.Uint64(record[4:])
 	here, all := binary.LittleEndian.Uint64(record[24:]), binary.LittleEndian.Uint64(record[32:])
-	if binary.LittleEndian.Uint32(record) != sigEnd64 || size != uint64(locatorAt)-at-12 || here != all || //nolint:gosec // not negative
+	if binary.LittleEndian.Uint32(record) != sigEnd64 || size != uint64(locatorAt)-at-12 || here != all ||
 		binary.LittleEndian.Uint64(record[16:]) != 0 {
 		return nil, lies("its zip64 end record is damaged")
 	}
 	return &end64{
-		all: all, length: binary.LittleEndian.Uint64(record[40:]), begin: binary.LittleEndian.Uint64(record[48:]), at: int64(at), //nolint:gosec // looked at above
+		all: all, length: binary.LittleEndian.Uint64(record[40:]), begin: binary.LittleEndian.Uint64(record[48:]), at: int64(at),
 	}, nil
 }
 
@@ -206,7 +206,7 @@ func (z *zipScan) readDirectory(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		z.spans = append(z.spans, span{int64(h.offset), end}) //nolint:gosec // checkLocal has looked at it
+		z.spans = append(z.spans, span{int64(h.offset), end})
 	}
 	if _, err := r.Peek(1); err == nil {
 		return lies("its directory is longer than its %d entries", z.entries)
@@ -283,21 +283,21 @@ func (z *zipScan) checkHead(h *zipHead) error {
 		return lies("its entry %.200q is not compressed, and is said to have %d bytes of %d", h.name, h.packed, h.size)
 	case isFolder && h.size != 0:
 		return lies("its folder %.200q is said to have %d bytes", h.name, h.size)
-	case string(h.name) == manifestPath && h.size > uint64(z.budget.limits.MetadataBytes): //nolint:gosec // not negative
+	case string(h.name) == manifestPath && h.size > uint64(z.budget.limits.MetadataBytes):
 		return manifestFault(fmt.Errorf("it is larger than %d bytes", z.budget.limits.MetadataBytes))
 	case h.size > math.MaxInt64:
 		return z.budget.grow(math.MaxInt64)
 	}
-	return z.budget.grow(int64(h.size)) //nolint:gosec // looked at above
+	return z.budget.grow(int64(h.size))
 }
 
 // checkLocal compares an entry with what stands in front of it and behind it in the file, and gives where it ends.
 func (z *zipScan) checkLocal(h *zipHead) (end int64, err error) {
-	room := uint64(z.dirBegin) //nolint:gosec // not negative
+	room := uint64(z.dirBegin)
 	if h.offset > room || room-h.offset < localLen+uint64(len(h.name)) || h.packed > room {
 		return 0, lies("its entry %.200q is said to be at %d, outside of what comes before the directory", h.name, h.offset)
 	}
-	at := int64(h.offset) //nolint:gosec // looked at above
+	at := int64(h.offset)
 	fixed := make([]byte, localLen+len(h.name))
 	if err := z.read(fixed, at); err != nil {
 		return 0, err
@@ -311,7 +311,7 @@ func (z *zipScan) checkLocal(h *zipHead) (end int64, err error) {
 	if le.Uint32(fixed) != sigLocal || nameLen != int64(len(h.name)) || !bytes.Equal(l.name, h.name) {
 		return 0, lies("what is at %d is not its entry %.200q", at, h.name)
 	}
-	if data := at + localLen + nameLen + extraLen; data > z.dirBegin || h.packed > uint64(z.dirBegin-data) { //nolint:gosec // not negative
+	if data := at + localLen + nameLen + extraLen; data > z.dirBegin || h.packed > uint64(z.dirBegin-data) {
 		return 0, lies("its entry %.200q of %d bytes goes on into the directory", h.name, h.packed)
 	}
 	extra := make([]byte, extraLen)
@@ -321,7 +321,7 @@ func (z *zipScan) checkLocal(h *zipHead) (end int64, err error) {
 	if err := l.widen(extra, &l.size, &l.packed); err != nil {
 		return 0, err
 	}
-	end = at + localLen + nameLen + extraLen + int64(h.packed) //nolint:gosec // looked at above
+	end = at + localLen + nameLen + extraLen + int64(h.packed)
 	if err := h.same(l); err != nil || l.flags&flagDescriptor == 0 || bytes.HasSuffix(h.name, []byte("/")) {
 		return end, err
 	}
@@ -363,7 +363,7 @@ func (z *zipScan) checkDescriptor(h *zipHead, at int64) (end int64, err error) {
 			if wide {
 				want = le.AppendUint64(le.AppendUint64(want, h.packed), h.size)
 			} else {
-				want = le.AppendUint32(le.AppendUint32(want, uint32(h.packed)), uint32(h.size)) //nolint:gosec // so it is cut off there, too
+				want = le.AppendUint32(le.AppendUint32(want, uint32(h.packed)), uint32(h.size))
 			}
 			if bytes.HasPrefix(found, want) {
 				return at + int64(len(want)), nil

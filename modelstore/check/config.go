@@ -55,7 +55,9 @@ func (s *subject) configFindings(o *Options) {
 
 // nearestKey gives the server's key that another one looks like, "" when it looks like none or is one itself.
 func nearestKey(key string) string {
-	plain := func(k string) string { return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "").Replace(k)) }
+	plain := func(k string) string {
+		return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "").Replace(k))
+	}
 	keys := serverKeys()
 	if slices.Contains(keys, key) {
 		return ""

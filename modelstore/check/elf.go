@@ -63,7 +63,7 @@ func readObject(path string) (o sharedObject, err error) {
 	}
 	needs, err := file.DynamicVersionNeeds()
 	if err != nil {
-		return o, nil //nolint:nilerr // an object without versions
+		return o, nil // an object without versions
 	}
 	for _, need := range needs {
 		want := libraryWant{library: need.Name}
@@ -118,7 +118,7 @@ type loader struct {
 func systemFolders() []string {
 	folders := []string{"/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib"}
 	for _, pattern := range []string{"/lib/*-linux-gnu*", "/usr/lib/*-linux-gnu*"} {
-		more, _ := filepath.Glob(pattern) //nolint:errcheck // the pattern is a good one
+		more, _ := filepath.Glob(pattern) // the pattern is a good one
 		folders = append(folders, more...)
 	}
 	return folders
@@ -135,7 +135,7 @@ func newLoader(machine elf.Machine, env, brought []string) *loader {
 	}
 	if info, err := os.Stat("/etc/ld.so.cache"); err == nil && info.Size() <= mostCacheBytes {
 		if data, err := os.ReadFile("/etc/ld.so.cache"); err == nil {
-			l.cache, _ = parseCache(data) //nolint:errcheck // without a cache the folders are searched
+			l.cache, _ = parseCache(data) // without a cache the folders are searched
 		}
 	}
 	return l
@@ -205,7 +205,7 @@ const elfIdent = 20 // up to the machine's field
 func (l *loader) versions(path string) []string {
 	all, known := l.defined[path]
 	if !known {
-		all, _ = definedVersions(path) //nolint:errcheck // then nothing can be said
+		all, _ = definedVersions(path) // then nothing can be said
 		l.defined[path] = all
 	}
 	return all
@@ -214,21 +214,67 @@ func (l *loader) versions(path string) []string {
 // debianPackages are the packages that bring what containers often lack. Source: packages.debian.org, contents of bookworm.
 func debianPackage(library string) string {
 	packages := []struct{ prefix, name string }{
-		{"libGL.so", "libgl1"}, {"libGLX.so", "libglx0"}, {"libEGL.so", "libegl1"}, {"libOpenGL.so", "libopengl0"}, {"libGLU.so", "libglu1-mesa"},
-		{"libglib-2.0.so", "libglib2.0-0"}, {"libgthread-2.0.so", "libglib2.0-0"}, {"libgobject-2.0.so", "libglib2.0-0"},
-		{"libgomp.so", "libgomp1"}, {"libgfortran.so.5", "libgfortran5"}, {"libquadmath.so", "libquadmath0"}, {"libstdc++.so", "libstdc++6"},
-		{"libgcc_s.so", "libgcc-s1"}, {"libatomic.so", "libatomic1"}, {"libnuma.so", "libnuma1"}, {"libtbb.so.12", "libtbb12"},
-		{"libsndfile.so", "libsndfile1"}, {"libsox.so.3", "libsox3"}, {"libportaudio.so", "libportaudio2"}, {"libasound.so", "libasound2"},
-		{"libmp3lame.so", "libmp3lame0"}, {"libopus.so", "libopus0"}, {"libvorbis.so", "libvorbis0a"}, {"libavcodec.so.59", "libavcodec59"},
-		{"libavformat.so.59", "libavformat59"}, {"libavutil.so.57", "libavutil57"}, {"libswscale.so.6", "libswscale6"},
-		{"libSM.so", "libsm6"}, {"libICE.so", "libice6"}, {"libX11.so", "libx11-6"}, {"libXext.so", "libxext6"}, {"libXrender.so", "libxrender1"},
-		{"libxcb.so", "libxcb1"}, {"libfontconfig.so", "libfontconfig1"}, {"libfreetype.so", "libfreetype6"}, {"libjpeg.so.62", "libjpeg62-turbo"},
-		{"libpng16.so", "libpng16-16"}, {"libtiff.so.6", "libtiff6"}, {"libwebp.so", "libwebp7"}, {"libopenjp2.so", "libopenjp2-7"},
-		{"libopenblas.so", "libopenblas0"}, {"libblas.so", "libblas3"}, {"liblapack.so", "liblapack3"}, {"libhdf5.so.103", "libhdf5-103-1"},
-		{"libprotobuf.so.32", "libprotobuf32"}, {"libsqlite3.so", "libsqlite3-0"}, {"libpq.so", "libpq5"}, {"libssl.so.3", "libssl3"},
-		{"libcrypto.so.3", "libssl3"}, {"libffi.so.8", "libffi8"}, {"libzmq.so", "libzmq5"}, {"libcurl.so", "libcurl4"}, {"libxml2.so", "libxml2"},
-		{"libxslt.so", "libxslt1.1"}, {"libtesseract.so.5", "libtesseract5"}, {"libmagic.so", "libmagic1"}, {"libz.so", "zlib1g"},
-		{"libbz2.so", "libbz2-1.0"}, {"liblzma.so", "liblzma5"}, {"libespeak-ng.so", "libespeak-ng1"}, {"libgdal.so.32", "libgdal32"},
+		{"libGL.so", "libgl1"},
+		{"libGLX.so", "libglx0"},
+		{"libEGL.so", "libegl1"},
+		{"libOpenGL.so", "libopengl0"},
+		{"libGLU.so", "libglu1-mesa"},
+		{"libglib-2.0.so", "libglib2.0-0"},
+		{"libgthread-2.0.so", "libglib2.0-0"},
+		{"libgobject-2.0.so", "libglib2.0-0"},
+		{"libgomp.so", "libgomp1"},
+		{"libgfortran.so.5", "libgfortran5"},
+		{"libquadmath.so", "libquadmath0"},
+		{"libstdc++.so", "libstdc++6"},
+		{"libgcc_s.so", "libgcc-s1"},
+		{"libatomic.so", "libatomic1"},
+		{"libnuma.so", "libnuma1"},
+		{"libtbb.so.12", "libtbb12"},
+		{"libsndfile.so", "libsndfile1"},
+		{"libsox.so.3", "libsox3"},
+		{"libportaudio.so", "libportaudio2"},
+		{"libasound.so", "libasound2"},
+		{"libmp3lame.so", "libmp3lame0"},
+		{"libopus.so", "libopus0"},
+		{"libvorbis.so", "libvorbis0a"},
+		{"libavcodec.so.59", "libavcodec59"},
+		{"libavformat.so.59", "libavformat59"},
+		{"libavutil.so.57", "libavutil57"},
+		{"libswscale.so.6", "libswscale6"},
+		{"libSM.so", "libsm6"},
+		{"libICE.so", "libice6"},
+		{"libX11.so", "libx11-6"},
+		{"libXext.so", "libxext6"},
+		{"libXrender.so", "libxrender1"},
+		{"libxcb.so", "libxcb1"},
+		{"libfontconfig.so", "libfontconfig1"},
+		{"libfreetype.so", "libfreetype6"},
+		{"libjpeg.so.62", "libjpeg62-turbo"},
+		{"libpng16.so", "libpng16-16"},
+		{"libtiff.so.6", "libtiff6"},
+		{"libwebp.so", "libwebp7"},
+		{"libopenjp2.so", "libopenjp2-7"},
+		{"libopenblas.so", "libopenblas0"},
+		{"libblas.so", "libblas3"},
+		{"liblapack.so", "liblapack3"},
+		{"libhdf5.so.103", "libhdf5-103-1"},
+		{"libprotobuf.so.32", "libprotobuf32"},
+		{"libsqlite3.so", "libsqlite3-0"},
+		{"libpq.so", "libpq5"},
+		{"libssl.so.3", "libssl3"},
+		{"libcrypto.so.3", "libssl3"},
+		{"libffi.so.8", "libffi8"},
+		{"libzmq.so", "libzmq5"},
+		{"libcurl.so", "libcurl4"},
+		{"libxml2.so", "libxml2"},
+		{"libxslt.so", "libxslt1.1"},
+		{"libtesseract.so.5", "libtesseract5"},
+		{"libmagic.so", "libmagic1"},
+		{"libz.so", "zlib1g"},
+		{"libbz2.so", "libbz2-1.0"},
+		{"liblzma.so", "liblzma5"},
+		{"libespeak-ng.so", "libespeak-ng1"},
+		{"libgdal.so.32", "libgdal32"},
 	}
 	for _, p := range packages {
 		if strings.HasPrefix(library, p.prefix) {
@@ -241,9 +287,15 @@ func debianPackage(library string) string {
 // pipPackage names the package that brings a library into Python processes.
 func pipPackage(library string) string {
 	packages := []struct{ prefix, name string }{
-		{"libtorch", "torch"}, {"libc10", "torch"}, {"libonnxruntime.so", "onnxruntime"}, {"libtensorflow", "tensorflow"},
-		{"libcudart.so", "torch with CUDA, or the nvidia-cuda-runtime packages"}, {"libcublas", "torch with CUDA, or the nvidia-cublas packages"},
-		{"libcudnn", "torch with CUDA, or the nvidia-cudnn packages"}, {"libnvinfer", "tensorrt"}, {"libnccl.so", "torch with CUDA, or the nvidia-nccl packages"},
+		{"libtorch", "torch"},
+		{"libc10", "torch"},
+		{"libonnxruntime.so", "onnxruntime"},
+		{"libtensorflow", "tensorflow"},
+		{"libcudart.so", "torch with CUDA, or the nvidia-cuda-runtime packages"},
+		{"libcublas", "torch with CUDA, or the nvidia-cublas packages"},
+		{"libcudnn", "torch with CUDA, or the nvidia-cudnn packages"},
+		{"libnvinfer", "tensorrt"},
+		{"libnccl.so", "torch with CUDA, or the nvidia-nccl packages"},
 	}
 	for _, p := range packages {
 		if strings.HasPrefix(library, p.prefix) {
@@ -384,31 +436,26 @@ func (s *subject) wantedVersions(l *loader, path string, want libraryWant, file 
 	if len(have) == 0 {
 		return
 	}
-	highest := map[string]string{} // GLIBC -> 2.38, of those that are not there
-	for _, v := range want.versions {
-		if slices.Contains(have, v) {
-			continue
-		}
-		family, needed, ok := cutVersion(v)
-		if !ok || strings.HasPrefix(v, "GLIBC_ABI_") {
-			continue
-		}
-		if highest[family] == "" || newer(needed, highest[family]) {
-			highest[family] = needed
-		}
-	}
-	for family, needed := range highest {
-		best := ""
-		for _, v := range have {
-			if f, number, ok := cutVersion(v); ok && f == family && (best == "" || newer(number, best)) {
-				best = number
-			}
-		}
-		if best != "" && newer(needed, best) {
+	missing := slices.DeleteFunc(slices.Clone(want.versions), func(v string) bool { return slices.Contains(have, v) })
+	there := highest(have)
+	for family, needed := range highest(missing) {
+		if best := there[family]; best != "" && newer(needed, best) {
 			s.found.add(Error, LibraryVersion, path, 0, "build it on a system as old as this one, or run it on a newer one",
 				"it needs %s_%s of %s, and %s has %s_%s at most", family, needed, want.library, file, family, best)
 		}
 	}
+}
+
+// highest gives the highest number of each family of versions: GLIBC -> 2.38.
+func highest(versions []string) map[string]string {
+	found := map[string]string{}
+	for _, v := range versions {
+		family, number, ok := cutVersion(v)
+		if ok && (found[family] == "" || newer(number, found[family])) {
+			found[family] = number
+		}
+	}
+	return found
 }
 
 // cutVersion splits GLIBC_2.38.

@@ -33,7 +33,7 @@ func (s *subject) walk(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			rel, _ := filepath.Rel(s.dir, path) //nolint:errcheck // it is below
+			rel, _ := filepath.Rel(s.dir, path) // it is below
 			s.found.add(Warning, CheckIncomplete, filepath.ToSlash(rel), 0, "", "it cannot be read: %v", err)
 			if d != nil && d.IsDir() {
 				return fs.SkipDir

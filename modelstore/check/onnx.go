@@ -199,8 +199,8 @@ func (o *onnxReader) tensor(f *field) error {
 	if err != nil || !isExternal {
 		return err
 	}
-	offset, _ := strconv.ParseInt(entries["offset"], 10, 62) //nolint:errcheck // absent: 0
-	length, _ := strconv.ParseInt(entries["length"], 10, 62) //nolint:errcheck // absent: the rest of the file
+	offset, _ := strconv.ParseInt(entries["offset"], 10, 62) // absent: 0
+	length, _ := strconv.ParseInt(entries["length"], 10, 62) // absent: the rest of the file
 	if location := entries["location"]; len(o.m.external) < mostGlobals {
 		o.m.external[location] = max(o.m.external[location], offset+length)
 	}
@@ -216,8 +216,18 @@ type ortSupport struct {
 // ortReleases were measured: the highest versions with which each release made a session of a small model.
 func ortReleases() []ortSupport {
 	return []ortSupport{
-		{"1.15", 9, 19}, {"1.16", 9, 19}, {"1.17", 9, 20}, {"1.18", 10, 21}, {"1.19", 10, 21}, {"1.20", 10, 21}, {"1.21", 10, 22}, {"1.22", 10, 22},
-		{"1.23", 11, 23}, {"1.24", 13, 25}, {"1.25", 13, 26}, {"1.26", 13, 26},
+		{"1.15", 9, 19},
+		{"1.16", 9, 19},
+		{"1.17", 9, 20},
+		{"1.18", 10, 21},
+		{"1.19", 10, 21},
+		{"1.20", 10, 21},
+		{"1.21", 10, 22},
+		{"1.22", 10, 22},
+		{"1.23", 11, 23},
+		{"1.24", 13, 25},
+		{"1.25", 13, 26},
+		{"1.26", 13, 26},
 	}
 }
 

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -110,7 +111,7 @@ func (r *requirements) option(line int, text string) {
 	case "-c", "--constraint", "-i", "--index-url", "--extra-index-url", "--no-index", "-f", "--find-links", "--no-binary", "--only-binary",
 		"--prefer-binary", "--require-hashes", "--pre", "--trusted-host", "--use-feature":
 	default:
-		r.problems = append(r.problems, lineProblem{line, text, fmt.Sprintf("%s is no option of a requirements file", name)})
+		r.problems = append(r.problems, lineProblem{line, text, name + " is no option of a requirements file"})
 	}
 }
 
@@ -130,7 +131,7 @@ func parseRequirement(text string) (requirement, error) {
 	}
 	m := requirementPattern.FindStringSubmatch(text)
 	if m == nil {
-		return req, fmt.Errorf("it does not begin with a package's name")
+		return req, errors.New("it does not begin with a package's name")
 	}
 	req.name, req.extras = canonical(m[1]), m[2] != ""
 	rest := strings.TrimSpace(m[3])
@@ -141,7 +142,7 @@ func parseRequirement(text string) (requirement, error) {
 	clauses, marker, hasMarker := strings.Cut(rest, ";")
 	req.marker = strings.TrimSpace(marker)
 	if hasMarker && req.marker == "" {
-		return req, fmt.Errorf("there is nothing behind the semicolon")
+		return req, errors.New("there is nothing behind the semicolon")
 	}
 	clauses = strings.TrimSpace(clauses)
 	if inner, ok := strings.CutPrefix(clauses, "("); ok {

@@ -127,5 +127,5 @@ func freeDisk(dir string) (int64, bool) {
 	if err := syscall.Statfs(filepath.Clean(dir), &fs); err != nil {
 		return 0, false
 	}
-	return int64(fs.Bavail) * int64(fs.Bsize), true
+	return int64(fs.Bavail) * fs.Bsize, true
 }

@@ -39,7 +39,7 @@ type weights struct {
 const (
 	zipMagic     = "PK\x03\x04"
 	oldTorchHead = "\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." // the pickled magic number of old torch.save
-	oldPickles   = 5                                            // magic, protocol, system, object, keys
+	oldPickles   = 5                                          // magic, protocol, system, object, keys
 	tarAt        = 257
 	tarMagic     = "ustar"
 	mostVersion  = 64
@@ -55,7 +55,7 @@ func readWeights(r io.ReaderAt, size int64) (weights, error) {
 	text := string(head[:n])
 	switch {
 	case strings.HasPrefix(text, zipMagic):
-		return readTorchZip(r, size)
+		return readTorchZip(r, size), nil
 	case strings.HasPrefix(text, oldTorchHead):
 		return readPickles(r, size, kindTorchOld, oldPickles), nil
 	case len(text) > tarAt+len(tarMagic) && text[tarAt:tarAt+len(tarMagic)] == tarMagic:
@@ -91,12 +91,13 @@ func startsPickle(r io.ReaderAt) bool {
 	return err == nil && first[0] == 0x80
 }
 
-func readTorchZip(r io.ReaderAt, size int64) (weights, error) {
-	archive, err := zip.NewReader(r, size)
-	if err != nil {
-		return weights{kind: kindZip, truncated: err.Error()}, nil
-	}
+func readTorchZip(r io.ReaderAt, size int64) weights {
 	w := weights{kind: kindZip}
+	archive, broken := zip.NewReader(r, size)
+	if broken != nil {
+		w.truncated = broken.Error()
+		return w
+	}
 	hasCode, hasConstants, hasData := false, false, false
 	for _, f := range archive.File {
 		_, inner, _ := strings.Cut(f.Name, "/")
@@ -122,7 +123,7 @@ func readTorchZip(r io.ReaderAt, size int64) (weights, error) {
 	case hasData && w.kind != kindExported:
 		w.kind = kindTorchZip
 	}
-	return w, nil
+	return w
 }
 
 func zipNumber(f *zip.File) int {

@@ -3,6 +3,7 @@ package check
 import (
 	"archive/zip"
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -13,7 +14,7 @@ import (
 
 // wheelName is the name of a wheel, taken apart.
 type wheelName struct {
-	name, version, build      string
+	name, version, build     string
 	pythons, abis, platforms []string
 }
 
@@ -27,7 +28,7 @@ func parseWheelName(file string) (wheelName, error) {
 	stem, ok := strings.CutSuffix(path.Base(file), ".whl")
 	parts := strings.Split(stem, "-")
 	if !ok || len(parts) < 5 || len(parts) > 6 {
-		return wheelName{}, fmt.Errorf("a wheel's name is NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM.whl")
+		return wheelName{}, errors.New("a wheel's name is NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM.whl")
 	}
 	w := wheelName{name: parts[0], version: parts[1]}
 	if len(parts) == 6 {

@@ -33,3 +33,27 @@ func (f *Facade) SetDefault(ctx context.Context, ref infer.ModelRef) error {
 func (f *Facade) Scale(ctx context.Context, ref infer.ModelRef, minimum, maximum int, synchronous bool) error {
 	return f.Deployer.Scale(ctx, ref, minimum, maximum, synchronous)
 }
+
+// Describe is the Manager's. It tells also of an archive that could not even be started.
+func (f *Facade) Describe(ref infer.ModelRef) (rollout.Description, error) {
+	d, err := f.Manager.Describe(ref)
+	if err == nil {
+		f.complete(&d)
+	}
+	return d, err
+}
+
+// DescribeAll is the same for all the versions of a model.
+func (f *Facade) DescribeAll(name string) ([]rollout.Description, error) {
+	all, err := f.Manager.DescribeAll(name)
+	for i := range all {
+		f.complete(&all[i])
+	}
+	return all, err
+}
+
+func (f *Facade) complete(d *rollout.Description) {
+	if failure := f.Deployer.LastFailure(d.Ref); failure != nil {
+		d.LastFailure = failure
+	}
+}

@@ -3,10 +3,13 @@ package deploy
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
 
 // failure is a series of tries of one archive.
@@ -15,6 +18,7 @@ type failure struct {
 	reason   string
 	attempts int
 	first    time.Time
+	last     time.Time
 	next     time.Time // of the next try; zero: there is none
 }
 
@@ -32,7 +36,7 @@ func (u *unit) failed(digest string, err error, now time.Time) {
 		f = &failure{digest: digest, first: now}
 		u.failure = f
 	}
-	f.reason = reasonOf(err)
+	f.reason, f.last = reasonOf(err), now
 	f.attempts++
 	pause := longestPause
 	if n := f.attempts - 1; n < 9 { // 2^9 s are more than the longest pause
@@ -53,6 +57,18 @@ func (u *unit) failed(digest string, err error, now time.Time) {
 
 // due says whether a try is due.
 func (f *failure) due(now time.Time) bool { return !f.next.IsZero() && !now.Before(f.next) }
+
+// LastFailure gives how the last try ended to replace what serves as a version by what lies in the store; nil when it went well.
+func (d *Deployer) LastFailure(ref infer.ModelRef) *rollout.Failure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u := d.claims[ref]
+	if u == nil || u.owns != ref || u.failure == nil {
+		return nil
+	}
+	f := u.failure
+	return &rollout.Failure{At: f.last, Digest: f.digest, Reason: f.reason, Attempts: f.attempts}
+}
 
 // errStrict is an archive that the check refuses.
 var errStrict = errors.New("the check found what will fail on this machine")
@@ -89,11 +105,22 @@ func faultIn(err error, kinds ...fault.Kind) bool {
 	return false
 }
 
-// reasonOf is the line about err for people who run the server.
+// reasonOf is the line about err for people who run the server: what a worker that died said last belongs to it, which is no client's business.
 func reasonOf(err error) string {
-	text := err.Error()
-	if f, ok := errors.AsType[*fault.Error](err); ok && f.Hint != "" && f.Cause == nil {
-		text += " (" + f.Hint + ")"
+	var text strings.Builder
+	text.WriteString(err.Error())
+	for below := err; below != nil; {
+		f, ok := errors.AsType[*fault.Error](below)
+		if !ok {
+			break
+		}
+		if f.Kind == fault.BackendDied && f.Detail != "" {
+			text.WriteString(" " + f.Detail)
+		}
+		if f.Cause == nil && f.Hint != "" {
+			text.WriteString(" (" + f.Hint + ")")
+		}
+		below = f.Cause
 	}
-	return text
+	return text.String()
 }

@@ -212,6 +212,8 @@ type fakeModels struct {
 	delays   map[string]time.Duration // by digest
 	broken   map[string]error         // by digest
 	replaced func(context.Context, rollout.Replaced)
+	drains   time.Duration // until a replaced version has ended
+	ending   sync.WaitGroup
 	most     int // Deploys at the same time
 	now      int
 }
@@ -250,6 +252,14 @@ func (m *fakeModels) Deploy(ctx context.Context, s rollout.Spec) (rollout.Regist
 	m.now++
 	m.most = max(m.most, m.now)
 	v := m.versions[ref]
+	fresh := v == nil
+	if fresh { // it is there while it is loaded
+		v = &running{digest: s.Archive.Digest, source: s.Archive.Source, min: 1, max: 1, archive: s.Archive, state: "deploying"}
+		m.versions[ref] = v
+		if m.standard[ref.Name] == "" {
+			m.standard[ref.Name] = ref.Version
+		}
+	}
 	if v != nil {
 		if v.void != nil {
 			v.void(rollout.ErrSuperseded)
@@ -266,19 +276,46 @@ func (m *fakeModels) Deploy(ctx context.Context, s rollout.Spec) (rollout.Regist
 		m.now--
 		m.mu.Unlock()
 	}()
+	var err error
 	select {
 	case <-time.After(takes):
+		err = broken
 	case <-ctx.Done():
-		return rollout.Registered{}, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
-	if broken != nil {
-		return rollout.Registered{}, broken
+	if err != nil {
+		if fresh {
+			m.retract(ref, v)
+		}
+		return rollout.Registered{}, err
 	}
 	old := m.swap(ref, s)
+	if fresh {
+		old = nil
+	}
 	if old != nil && m.replaced != nil {
-		m.replaced(ctx, rollout.Replaced{Ref: ref, Digest: old.digest, Source: old.source, Archive: old.archive, Next: s.Archive.Digest})
+		m.ending.Go(func() {
+			time.Sleep(m.drains)
+			m.replaced(context.WithoutCancel(ctx), rollout.Replaced{Ref: ref, Digest: old.digest, Source: old.source, Archive: old.archive, Next: s.Archive.Digest})
+		})
 	}
 	return rollout.Registered{Ref: ref, Workers: 1}, nil
+}
+
+// retract takes a version back that did not come up.
+func (m *fakeModels) retract(ref infer.ModelRef, v *running) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.versions[ref] != v {
+		return
+	}
+	delete(m.versions, ref)
+	delete(m.standard, ref.Name)
+	for other := range m.versions {
+		if other.Name == ref.Name {
+			m.standard[ref.Name] = max(m.standard[ref.Name], other.Version)
+		}
+	}
 }
 
 func (m *fakeModels) swap(ref infer.ModelRef, s rollout.Spec) *running {
@@ -426,6 +463,9 @@ func (m *fakeModels) serving() string {
 	defer m.mu.Unlock()
 	var all []string
 	for ref, v := range m.versions {
+		if v.state == "deploying" && v.void != nil {
+			continue
+		}
 		line := ref.Name + "/" + ref.Version + " " + v.digest
 		if m.standard[ref.Name] == ref.Version {
 			line += "*"
@@ -531,6 +571,7 @@ func in(t *testing.T, change func(*Options), test func(b *bench, run func())) {
 			go func() { done <- b.Run(ctx) }()
 		})
 		cancel()
+		b.models.ending.Wait()
 		if began {
 			if err := <-done; err != nil {
 				t.Errorf("Run: %v", err)

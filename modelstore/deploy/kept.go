@@ -17,6 +17,7 @@ import (
 
 // Replaced keeps the archive of a generation that has ended, for a rollback. rollout calls it before the archive is closed.
 func (d *Deployer) Replaced(_ context.Context, old rollout.Replaced) {
+	defer d.left(old)
 	d.lock()
 	mine := d.replacedBy(old)
 	d.unlock()
@@ -51,6 +52,22 @@ func (d *Deployer) Replaced(_ context.Context, old rollout.Replaced) {
 		gone = prune(s, k.Model, k.Source, d.opts.Keep, serving)
 	})
 	d.removeKept(gone)
+}
+
+// left notes that a generation has ended for good, and that its archive was kept if it is to be.
+func (d *Deployer) left(old rollout.Replaced) {
+	d.lock()
+	defer d.unlock()
+	for _, u := range d.units {
+		if u.path == old.Source {
+			delete(u.leaving, old.Digest)
+		}
+	}
+}
+
+// awaitLeft waits until what was replaced before has ended, and is kept.
+func (d *Deployer) awaitLeft(ctx context.Context, u *unit) error {
+	return d.await(ctx, func() bool { return len(u.leaving) == 0 })
 }
 
 // replacedBy gives the unit whose archive was replaced, nil if it was not replaced by another one of the store; mu is held.

@@ -2,8 +2,13 @@ package deploy
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -17,7 +22,8 @@ func (d *Deployer) look(ctx context.Context, u *unit) {
 	if u.opening != nil {
 		u.opening.cancel()
 	}
-	ctx, cancel := context.WithCancel(rollout.WithActor(ctx, rollout.Actor{Who: whoStore, Why: u.why()}))
+	u.cause = u.why()
+	ctx, cancel := context.WithCancel(rollout.WithActor(ctx, rollout.Actor{Who: whoStore, Why: u.cause}))
 	j := &job{cancel: cancel, fingerprint: u.entry.Fingerprint}
 	u.opening, u.looked = j, u.entry.Fingerprint
 	u.decide(DecisionOpening, "")
@@ -38,6 +44,10 @@ func (d *Deployer) open(ctx context.Context, u *unit, j *job) (left []*archive.A
 	begun := time.Now()
 	a, err := d.opts.Archives.OpenEntry(ctx, u.path)
 	opened := rollout.Step{Name: stepOpen, Took: time.Since(begun)}
+	var digest string
+	if err != nil && !errors.Is(err, archive.ErrChanged) {
+		digest = d.digestOf(ctx, u.path)
+	}
 	d.lock()
 	if u.opening != j || ctx.Err() != nil {
 		d.unlock()
@@ -45,7 +55,7 @@ func (d *Deployer) open(ctx context.Context, u *unit, j *job) (left []*archive.A
 	}
 	if err != nil {
 		u.opening = nil
-		d.unopened(u, err)
+		d.unopened(u, digest, err)
 		d.unlock()
 		return nil
 	}
@@ -100,15 +110,46 @@ func (d *Deployer) refuse(u *unit, digest string, err error) {
 	d.opts.Logger.Warn("an archive of the model store is not loaded", "path", u.path, "attempts", u.failure.attempts, "reason", u.failure.reason)
 }
 
+// digestOf gives the digest of an archive file that cannot be opened, so that it can be told from others; "" when it has none.
+func (d *Deployer) digestOf(ctx context.Context, path string) string {
+	file, err := os.Open(filepath.Join(d.opts.Root, filepath.FromSlash(path)))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }() // it was only read from
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, reader{ctx, file}); err != nil {
+		return ""
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// reader reads until a context ends.
+type reader struct {
+	ctx context.Context //nolint:containedctx // it lives as long as the call that makes it
+	io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(p) //nolint:wrapcheck // its errors are its caller's
+}
+
 // unopened notes that an archive could not be opened; mu is held.
-func (d *Deployer) unopened(u *unit, err error) {
+func (d *Deployer) unopened(u *unit, digest string, err error) {
 	if errors.Is(err, archive.ErrChanged) {
 		u.looked, u.again = "", time.Now().Add(lookAgain)
 		u.decide(DecisionWaiting, err.Error())
 		d.opts.Watcher.Rescan()
 		return
 	}
-	d.refuse(u, "", err)
+	u.digest = digest
+	d.refuse(u, digest, err)
 }
 
 // classify decides what is to be done about an opened archive: nil for nothing. forget says that what was decided by hand about the unit holds no
@@ -176,7 +217,7 @@ func (d *Deployer) substitute(ctx context.Context, u *unit, h *held, left *[]*ar
 	u.pinned, u.ignored = nil, nil
 	u.ref = u.identify(store)
 	h.ref, h.digest, h.pinned = u.ref, store.Digest, false
-	c := u.refusal(fmt.Sprintf("the earlier archive that it was rolled back to cannot be opened, and the store's is taken again: %s", reasonOf(err)))
+	c := u.refusal("the earlier archive that it was rolled back to cannot be opened, and the store's is taken again: " + reasonOf(err))
 	c.Digest = pinned.Digest
 	d.tell(c)
 	d.unlock()

@@ -20,31 +20,25 @@ type caller struct{ _ byte } // not of size 0: each is another one
 
 // occupy waits until nothing is done to a unit and its models, and keeps Run from it. stop says that what is being done to the unit is not wanted any
 // more. The function gives everything back.
-func (d *Deployer) occupy(ctx context.Context, u *unit, stop bool, models ...string) (func(), error) {
+func (d *Deployer) occupy(ctx context.Context, u *unit, stop bool, models ...string) (release func(), err error) {
+	var left *archive.Archive
 	c := &caller{}
-	d.lock()
-	for {
+	err = d.await(ctx, func() bool {
 		if u != nil && stop && u.putting != nil {
 			u.putting.cancel()
-			u.putting = nil
+			u.putting, u.looked = nil, ""
 		}
 		idle := u == nil || !u.busy && u.puttings == 0 && (stop || u.opening == nil && u.held == nil)
-		if idle && d.free(models, c) {
-			break
+		if idle = idle && d.free(models, c); idle {
+			d.enter(models, c)
+			left = d.seize(u)
 		}
-		changed := d.changed
-		d.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		d.lock()
-	}
-	d.enter(models, c)
-	left := d.seize(u)
-	d.unlock()
+		return idle
+	})
 	d.closeAll(left)
+	if err != nil {
+		return nil, err
+	}
 	return func() {
 		d.lock()
 		d.exit(models)
@@ -54,6 +48,24 @@ func (d *Deployer) occupy(ctx context.Context, u *unit, stop bool, models ...str
 		d.unlock()
 		d.poke()
 	}, nil
+}
+
+// await waits until something is so. It is looked at with mu held.
+func (d *Deployer) await(ctx context.Context, is func() bool) error {
+	for {
+		d.lock()
+		if is() {
+			d.unlock()
+			return nil
+		}
+		changed := d.changed
+		d.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // seize keeps Run from a unit. It gives an archive that is not needed any more. mu is held.
@@ -231,7 +243,14 @@ func (d *Deployer) Unregister(ctx context.Context, ref infer.ModelRef) error {
 		return err
 	}
 	defer release()
-	if err := d.opts.Models.Unregister(ctx, ref); err != nil {
+	d.lock()
+	owns := u.owns
+	d.unlock()
+	err = d.opts.Models.Unregister(ctx, ref)
+	if owns != exact && fault.Is(err, fault.ModelNotFound, fault.VersionNotFound) {
+		err = nil // it was being loaded for the first time, and that was broken off
+	}
+	if err != nil {
 		return err //nolint:wrapcheck // the same
 	}
 	d.vacated(exact)
@@ -239,7 +258,7 @@ func (d *Deployer) Unregister(ctx context.Context, ref infer.ModelRef) error {
 	return nil
 }
 
-// owner gives the unit from which a version runs, and its exact name.
+// owner gives the unit from which a version runs, or is about to, and its exact name.
 func (d *Deployer) owner(ref infer.ModelRef) (*unit, infer.ModelRef) {
 	running, err := d.opts.Models.Describe(ref)
 	if err != nil {
@@ -247,7 +266,7 @@ func (d *Deployer) owner(ref infer.ModelRef) (*unit, infer.ModelRef) {
 	}
 	d.lock()
 	defer d.unlock()
-	if u := d.claims[running.Ref]; u != nil && u.owns == running.Ref {
+	if u := d.claims[running.Ref]; u != nil && (u.owns == running.Ref || u.putting != nil && u.putting.ref == running.Ref) {
 		return u, running.Ref
 	}
 	return nil, running.Ref
@@ -364,23 +383,15 @@ func (d *Deployer) unitsOf(model string) []*unit {
 
 // awaitAll waits until nothing is under way for any of the units.
 func (d *Deployer) awaitAll(ctx context.Context, units []*unit) error {
-	d.lock()
-	for {
-		pending := slices.ContainsFunc(units, func(u *unit) bool {
+	err := d.await(ctx, func() bool {
+		return !slices.ContainsFunc(units, func(u *unit) bool {
 			return u.present && u.entry.State == watch.Settled && u.looked == "" || u.opening != nil || u.held != nil || u.puttings > 0
 		})
-		if !pending {
-			break
-		}
-		changed := d.changed
-		d.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		d.lock()
+	})
+	if err != nil {
+		return err
 	}
+	d.lock()
 	defer d.unlock()
 	var errs []error
 	for _, u := range units {

@@ -159,6 +159,43 @@ func TestUnregisterWhileItIsUpdated(t *testing.T) {
 	})
 }
 
+func TestUnregisterWhileItIsLoadedForTheFirstTime(t *testing.T) {
+	in(t, nil, func(b *bench, run func()) {
+		run()
+		b.models.slow(time.Hour)
+		b.store.put(map[string]file{"m.mar": mar("a", "m", "1.0")})
+		b.after(time.Second, "")
+		if _, err := b.Rollback(b.t.Context(), "m", "", ""); !fault.Is(err, fault.Conflict) {
+			t.Errorf("rollback: %v", err)
+		}
+		if err := b.Unregister(b.t.Context(), ref("m", "")); err != nil {
+			t.Fatal(err)
+		}
+		b.after(3*time.Hour, "")
+		b.wantDecision("m.mar", DecisionIgnored)
+	})
+}
+
+func TestRegisteringBeforeTheStoreIsSeen(t *testing.T) {
+	in(t, nil, func(b *bench, run func()) {
+		run()
+		if _, err := b.Register(b.t.Context(), rollout.Spec{URL: "m.mar"}); err != nil {
+			t.Fatal(err)
+		}
+		b.models.log()
+		b.store.put(map[string]file{"m.mar": mar("posted", "m", "1.0")})
+		b.after(time.Second, "m/1.0 posted*")
+		if calls := b.models.log(); len(calls) > 0 {
+			t.Errorf("calls %q", calls)
+		}
+		if _, err := b.Register(b.t.Context(), rollout.Spec{URL: "m.mar"}); !fault.Is(err, fault.Conflict) {
+			t.Errorf("the second registration: %v", err)
+		}
+		b.store.put(map[string]file{"m.mar": mar("b", "m", "1.0")})
+		b.after(time.Second, "m/1.0 b*")
+	})
+}
+
 func TestReloadForgetsWhatWasDecidedByHand(t *testing.T) {
 	in(t, nil, func(b *bench, run func()) {
 		run()
@@ -321,6 +358,30 @@ func TestRollbackAcrossVersionsOfAFile(t *testing.T) {
 		b.after(time.Second, "m/2.0 b*")
 		if _, err := b.Rollback(b.t.Context(), "m", "", ""); err != nil {
 			t.Fatal(err)
+		}
+		b.after(time.Hour, "m/1.0 a*")
+	})
+}
+
+func TestRollbackWaitsForWhatIsLeaving(t *testing.T) {
+	in(t, nil, func(b *bench, run func()) {
+		b.models.drains = time.Minute
+		run()
+		b.store.put(map[string]file{"m.mar": mar("a", "m", "1.0")})
+		b.after(time.Second, "m/1.0 a*")
+		b.models.breakDigest("x", errors.New("no"))
+		b.store.put(map[string]file{"m.mar": mar("x", "m", "1.0")}) // nothing leaves
+		b.after(time.Second, "m/1.0 a*")
+		b.store.put(map[string]file{"m.mar": mar("b", "m", "1.0")})
+		b.after(time.Second, "m/1.0 b*")
+		ctx, cancel := context.WithTimeout(b.t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.Rollback(ctx, "m", "", ""); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("somebody who does not wait: %v", err)
+		}
+		done, err := b.Rollback(b.t.Context(), "m", "", "")
+		if err != nil || done.ToDigest != "a" {
+			t.Errorf("rolled back %+v, %v", done, err)
 		}
 		b.after(time.Hour, "m/1.0 a*")
 	})

@@ -94,9 +94,9 @@ func (d *Deployer) best(model string, all []rollout.Description, without string)
 	case len(mine) == 0:
 		return ""
 	case without == current && without != "":
-	case slices.Contains(failing, current):
 	case policy == PolicyFirst:
 		return ""
+	case slices.Contains(failing, current):
 	case !slices.Contains(mine, current): // it is another one's, who wanted it so
 		if latest := slices.MaxFunc(mine, CompareVersions); CompareVersions(latest, current) <= 0 {
 			return ""

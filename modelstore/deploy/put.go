@@ -56,7 +56,7 @@ func (d *Deployer) clashes(u *unit, ref infer.ModelRef, reason string) {
 func (d *Deployer) put(ctx context.Context, u *unit, names []string) {
 	h := u.held
 	u.held = nil
-	ctx, cancel := context.WithCancel(rollout.WithActor(ctx, rollout.Actor{Who: whoStore, Why: u.why()}))
+	ctx, cancel := context.WithCancel(rollout.WithActor(ctx, rollout.Actor{Who: whoStore, Why: u.cause}))
 	j := &job{cancel: cancel, fingerprint: h.digest, ref: h.ref}
 	u.putting = j
 	u.puttings++
@@ -87,25 +87,21 @@ func (d *Deployer) bring(ctx context.Context, u *unit, h *held) error {
 	d.lock()
 	before, asked, served := u.owns, u.asked, u.served
 	d.unlock()
+	same := false
 	if before != h.ref {
-		same, err := d.adopts(u, h)
-		if err != nil || same {
+		var err error
+		if same, err = d.adopts(u, h); err != nil || same {
 			d.closeAll(h.archive)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	spec := asked
-	if before == h.ref { // rollout knows what was asked for
-		spec = rollout.Spec{}
+	if !same {
+		if err := d.deploy(ctx, u, h, before, asked, served); err != nil {
+			return err
+		}
 	}
-	spec.URL, spec.Name, spec.Version, spec.Archive, spec.Steps = u.url, h.ref.Name, h.ref.Version, h.archive, h.steps
-	spec.AtStartup, spec.Synchronous = true, true
-	if _, err := d.opts.Models.Deploy(ctx, spec); err != nil {
-		return d.explain(u, err)
-	}
-	d.lock()
-	u.owns, u.served = h.ref, h.digest
-	d.unlock()
 	if before != h.ref {
 		d.rescale(ctx, before, h.ref)
 		if before.Name != "" {
@@ -118,10 +114,38 @@ func (d *Deployer) bring(ctx context.Context, u *unit, h *held) error {
 	return nil
 }
 
-// explain adds what the check has found to a failure.
-func (d *Deployer) explain(u *unit, err error) error {
+// deploy makes an archive what runs as its version.
+func (d *Deployer) deploy(ctx context.Context, u *unit, h *held, before infer.ModelRef, asked rollout.Spec, served string) error {
+	spec := asked
+	if before == h.ref { // rollout knows what was asked for
+		spec = rollout.Spec{}
+	}
+	spec.URL, spec.Name, spec.Version, spec.Archive, spec.Steps = u.url, h.ref.Name, h.ref.Version, h.archive, h.steps
+	spec.AtStartup, spec.Synchronous = true, true
+	swaps := before == h.ref && served != "" && served != h.digest
+	if swaps {
+		d.lock()
+		u.leaving[served]++
+		d.unlock()
+	}
+	if _, err := d.opts.Models.Deploy(ctx, spec); err != nil {
+		return d.explain(u, served, swaps, err)
+	}
+	d.lock()
+	u.owns, u.served = h.ref, h.digest
+	d.unlock()
+	return nil
+}
+
+// explain adds what the check has found to a failure, after which what served does not leave.
+func (d *Deployer) explain(u *unit, served string, swaps bool, err error) error {
 	d.lock()
 	defer d.unlock()
+	if swaps && u.leaving[served] > 1 {
+		u.leaving[served]--
+	} else if swaps {
+		delete(u.leaving, served)
+	}
 	if u.findings == "" || errors.Is(err, rollout.ErrSuperseded) {
 		return err
 	}
@@ -143,7 +167,7 @@ func (d *Deployer) adopts(u *unit, h *held) (same bool, err error) {
 		return false, nil
 	}
 	d.lock()
-	u.owns, u.served = h.ref, h.digest
+	u.owns, u.served, u.posted = h.ref, h.digest, true // by the client who was quicker
 	d.unlock()
 	return true, nil
 }
@@ -171,7 +195,7 @@ func (d *Deployer) placed(ctx context.Context, u *unit, j *job, err error) {
 		}
 	case errors.Is(err, archive.ErrChanged):
 		if newest {
-			d.unopened(u, err)
+			d.unopened(u, "", err)
 		}
 	case errors.As(err, &other):
 		d.clashes(u, j.ref, other.text)

@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -68,7 +67,7 @@ func (d *Deployer) removed(ctx context.Context, u *unit) {
 		d.inherit(u, heirs[0])
 		return
 	}
-	what := fmt.Sprintf("%s was removed from the model store", u.path)
+	what := u.path + " was removed from the model store"
 	if d.opts.Removal == RemovalKeep {
 		u.goneOK = true
 		u.decide(DecisionGone, "what was unpacked goes on serving")

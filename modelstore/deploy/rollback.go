@@ -38,8 +38,11 @@ func (d *Deployer) Rollback(ctx context.Context, model, version, to string) (Rol
 	}
 	ctx = withWho(ctx, "rollback")
 	d.lock()
-	folders := u.entry.Versioned && version == ""
+	folders, owns := u.entry.Versioned && version == "", u.owns
 	d.unlock()
+	if owns != exact {
+		return RolledBack{}, fault.Newf(fault.Conflict, "Version %s of model %s is being loaded for the first time", exact.Version, model)
+	}
 	release, err := d.occupy(ctx, u, true, model)
 	if err != nil {
 		return RolledBack{}, err
@@ -62,6 +65,9 @@ func withWho(ctx context.Context, who string) context.Context {
 
 // rollbackArchive puts an earlier archive in the place of the present one.
 func (d *Deployer) rollbackArchive(ctx context.Context, u *unit, from infer.ModelRef, to string) (RolledBack, error) {
+	if err := d.awaitLeft(ctx, u); err != nil {
+		return RolledBack{}, err
+	}
 	d.lock()
 	served, store, path, unkept := u.served, u.digest, u.path, u.unkept
 	d.unlock()
@@ -161,7 +167,6 @@ func (d *Deployer) toldRollback(ctx context.Context, r RolledBack) {
 	d.tell(rollout.Change{
 		Ref: r.To, Kind: rollout.ChangeRolledBack, Digest: r.ToDigest, Source: r.Source, Actor: rollout.ActorOf(ctx), Reason: reason,
 	})
-	d.opts.Logger.Warn("rolled back", "model", r.To.Name, "version", r.To.Version, "reason", reason, "who", rollout.ActorOf(ctx).Who)
 }
 
 // rollbackVersion makes another version of a folder of versions the default one, and unregisters the present one.

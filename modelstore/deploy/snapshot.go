@@ -80,7 +80,7 @@ func (d *Deployer) see(e *watch.Entry, given string) *unit {
 // unit makes a unit, with what is remembered of it; mu is held.
 func (d *Deployer) unit(k key) *unit {
 	d.serial++
-	u := &unit{key: k, serial: d.serial, url: k.path}
+	u := &unit{key: k, serial: d.serial, url: k.path, leaving: map[string]int{}}
 	d.units[k] = u
 	d.recall(u)
 	return u

@@ -220,10 +220,15 @@ func (d *Deployer) startOpen(ctx context.Context, u *unit, s Startup) (h *held, 
 		return nil, nil, errLater
 	}
 	opened := rollout.Step{Name: stepOpen, Took: time.Since(begun)}
+	var digest string
+	if err != nil {
+		digest = d.digestOf(ctx, u.path)
+	}
 	d.lock()
 	u.looked = u.entry.Fingerprint
 	if err != nil {
-		d.refuse(u, "", err)
+		u.digest = digest
+		d.refuse(u, digest, err)
 		d.unlock()
 		return nil, nil, err //nolint:wrapcheck // it says which archive it is about
 	}

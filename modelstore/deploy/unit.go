@@ -77,6 +77,7 @@ type unit struct {
 
 	looked   string    // fingerprint that was opened last; "" to open it again
 	again    time.Time // not before this
+	cause    string    // why it was opened last
 	ref      infer.ModelRef
 	digest   string // of what was opened last
 	findings string
@@ -88,6 +89,7 @@ type unit struct {
 	puttings int
 	busy     bool // a caller of the API works on it
 
+	leaving map[string]int // digests of what was, or is being, replaced and may still serve old requests
 	owns    infer.ModelRef // what runs from it; no name: nothing
 	served  string         // the digest of what runs
 	posted  bool           // a client has registered it
@@ -177,10 +179,10 @@ func (u *unit) about() infer.ModelRef {
 	return infer.ModelRef{Name: cmp.Or(u.given, u.entry.Name, u.path), Version: u.entry.Version}
 }
 
-// refuse makes the change that says that the unit is not loaded.
+// refusal makes the change that says that the unit is not loaded.
 func (u *unit) refusal(reason string) rollout.Change {
 	return rollout.Change{
-		Ref: u.about(), Kind: rollout.ChangeRefused, Digest: u.digest, Source: u.path, Actor: rollout.Actor{Who: whoStore, Why: u.why()}, Reason: reason,
+		Ref: u.about(), Kind: rollout.ChangeRefused, Digest: u.digest, Source: u.path, Actor: rollout.Actor{Who: whoStore, Why: cmp.Or(u.cause, u.why())}, Reason: reason,
 	}
 }
 

@@ -247,6 +247,9 @@ func TestFullDisk(t *testing.T) {
 type halfFile struct{ file }
 
 func (f halfFile) Write(p []byte) (int, error) {
+	if len(p) == 1 {
+		return f.file.Write(p)
+	}
 	n, err := f.file.Write(p[:len(p)/2])
 	return n, errors.Join(err, syscall.ENOSPC)
 }

@@ -11,7 +11,7 @@ func (v *Version) describe(isDefault bool) Description {
 	workers := slices.Clone(g.workers)
 	minWorkers, maxWorkers, atStart, closing := v.min, v.max, v.atStart, v.closing
 	next, failure := v.next, v.failure
-	d := Description{Since: g.since, Steps: g.steps()}
+	d := Description{Since: g.since, Steps: g.steps(), Handler: v.spec.Handler}
 	v.mu.Unlock()
 	s := &g.settings
 	d.Ref, d.URL, d.Runtime, d.MinWorkers, d.MaxWorkers, d.BatchSize = v.ref, g.url, s.runtime, minWorkers, maxWorkers, s.batchSize

@@ -68,7 +68,7 @@ type Options struct {
 	Changed func(Change)
 	// Swapped is called when another generation serves, whose settings may differ; may be nil.
 	Swapped func(v *Version)
-	// Replaced is called when a replaced generation has ended, before its archive is closed: whoever wants to keep that does it now. May be nil.
+	// Replaced is called when a generation that was replaced or unregistered has ended, before its archive is closed: whoever wants to keep that does it now. May be nil.
 	Replaced func(ctx context.Context, old Replaced)
 	Swap     string // how a version is replaced whose archive does not say: SwapDual or SwapInPlace; "" is SwapDual
 	WarmUp   string // WarmUpAuto, WarmUpSamples or WarmUpOff; "" is WarmUpSamples

@@ -191,6 +191,7 @@ func (m *Manager) dispose(ctx context.Context, v *Version) {
 	}
 	g := v.current.Load()
 	v.changed(ctx, g, Change{Kind: ChangeUnregistered})
+	m.replaced(ctx, g, "")
 	if err := g.release(true); err != nil {
 		v.log.Error("the model's files were not removed", "reason", err.Error())
 	}

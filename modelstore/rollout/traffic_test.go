@@ -449,3 +449,35 @@ func BenchmarkRoute(b *testing.B) {
 		r.pick("m", header)
 	}
 }
+
+// FuzzTraffic: whatever is kept or sent, and whatever cookies come, shares lie side by side within the hundred percent and a target is one of them.
+func FuzzTraffic(f *testing.F) {
+	f.Add(`{"labels": {"canary": "2.0"}, "weights": {"canary": 10, "3.0": 0.001}, "sticky": "cookie:uid"}`, "a=b; uid=7;;=; uid")
+	f.Add(`{"weights": {"a": 100}, "sticky": "header:x", "spread": [{"of": "a", "from": 50, "to": 100}, {"of": "b", "from": 0, "to": 1e300}]}`, "x")
+	f.Add(`{"weights": {"a": 33.3333, "b": 66.6667}, "spread": [{"of": "b", "from": 10, "to": 20}, {"of": "b", "from": 15, "to": 30}]}`, "")
+	f.Fuzz(func(t *testing.T, text, header string) {
+		var tr Traffic
+		if json.Unmarshal([]byte(text), &tr) != nil {
+			return
+		}
+		r, err := newRoutes(tr, nil)
+		if err != nil {
+			return
+		}
+		end := 0
+		for _, s := range r.shares {
+			if s.from < end || s.to <= s.from || s.to > everything || tr.Weights[s.of] <= 0 {
+				t.Fatalf("%s: %v", text, r.shares)
+			}
+			end = s.to
+		}
+		target := r.pick("m", func(string) string { return header })
+		if _, ok := tr.Weights[target]; target != "" && !ok {
+			t.Fatalf("%s: %q gets the request", text, target)
+		}
+		again, err := newRoutes(r.copy(), nil)
+		if diff := cmp.Diff(r.shares, again.shares, cmp.AllowUnexported(share{})); err != nil || diff != "" {
+			t.Fatalf("what is kept is not what is restored: %v %s", err, diff)
+		}
+	})
+}

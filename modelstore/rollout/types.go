@@ -56,6 +56,7 @@ type Description struct {
 	Ref                                 infer.ModelRef
 	URL                                 string
 	Runtime                             string
+	Handler                             string // that its registration asked for; "" for the archive's or the server's
 	MinWorkers, MaxWorkers              int
 	BatchSize                           int
 	MaxBatchDelay                       time.Duration

@@ -20,7 +20,7 @@ const (
 // ErrSuperseded is what a Deploy ends with when another one of the same version came before it was done.
 var ErrSuperseded = errors.New("a newer change of the model came before this one was ready")
 
-// Replaced is a generation that serves no more.
+// Replaced is a generation that serves no more, since another one took its place or its version was unregistered.
 type Replaced struct {
 	Ref        infer.ModelRef
 	Generation int
@@ -28,7 +28,7 @@ type Replaced struct {
 	Source     string
 	URL        string
 	Archive    *archive.Archive
-	Next       string // digest of the archive that serves in its place
+	Next       string // digest of the archive that serves in its place; "" for a version that was unregistered
 }
 
 // Deploy makes a Spec's archive what runs as its name and version. A version that is not there is registered; one that is there goes on serving until
@@ -271,7 +271,7 @@ func (v *Version) retireGeneration(ctx context.Context, old, next *generation) {
 		if err := old.stop(ctx); err != nil {
 			v.log.Error("workers were not ended", "generation", old.number, "reason", err.Error())
 		}
-		m.replaced(ctx, old, next)
+		m.replaced(ctx, old, next.archive.Digest)
 		v.changed(ctx, old, Change{Kind: ChangeDrained, Took: time.Since(begun)})
 		if err := old.release(false); err != nil {
 			v.log.Error("the files of the model before were not removed", "generation", old.number, "reason", err.Error())
@@ -279,13 +279,13 @@ func (v *Version) retireGeneration(ctx context.Context, old, next *generation) {
 	})
 }
 
-func (m *Manager) replaced(ctx context.Context, old, next *generation) {
+func (m *Manager) replaced(ctx context.Context, old *generation, next string) {
 	if m.opts.Replaced == nil {
 		return
 	}
 	m.opts.Replaced(ctx, Replaced{
 		Ref: old.version.ref, Generation: old.number, Digest: old.archive.Digest, Source: old.archive.Source, URL: old.url, Archive: old.archive,
-		Next: next.archive.Digest,
+		Next: next,
 	})
 }
 

@@ -32,7 +32,8 @@ type Model struct {
 	MinWorkers, MaxWorkers, BatchSize              int
 	MaxBatchDelay, ResponseTimeout, StartupTimeout time.Duration
 	Runtime                                        string
-	ParallelLevel                                  int // 0 when it is not parallel
+	ParallelLevel                                  int    // 0 when it is not parallel
+	Handler                                        string // that its registration asked for, which TorchServe forgets; "" for the archive's
 }
 
 // wireModel is a version as model_snapshot has it, in TorchServe's order.
@@ -47,6 +48,7 @@ type wireModel struct {
 	StartupTimeout  int64  `json:"startupTimeout"`
 	Runtime         string `json:"runtimeType"`
 	ParallelLevel   int    `json:"parallelLevel,omitempty"`
+	Handler         string `json:"handler,omitempty"`
 }
 
 // wireSnapshot is model_snapshot.
@@ -73,7 +75,7 @@ func encode(name string, at time.Time, settings []Setting, models []Model) ([]by
 		s.Models[m.Name][m.Version] = wireModel{
 			Default: m.Default, File: m.File, MinWorkers: m.MinWorkers, MaxWorkers: m.MaxWorkers, BatchSize: m.BatchSize,
 			MaxBatchDelay: whole(m.MaxBatchDelay, time.Millisecond), ResponseTimeout: whole(m.ResponseTimeout, time.Second),
-			StartupTimeout: whole(m.StartupTimeout, time.Second), Runtime: m.Runtime, ParallelLevel: m.ParallelLevel,
+			StartupTimeout: whole(m.StartupTimeout, time.Second), Runtime: m.Runtime, ParallelLevel: m.ParallelLevel, Handler: m.Handler,
 		}
 	}
 	var text bytes.Buffer

@@ -301,7 +301,7 @@ func runWriter() {
 		panic(err)
 	}
 	for i := 1; ; i++ {
-		if _, err := w.Write(Changed, time.Now(), []Setting{{"a", strings.Repeat("x", 5000)}}, models(i%50)); err != nil {
+		if _, err := w.Write(Changed, time.Now(), []Setting{{"a", strings.Repeat("x", 1<<20)}}, models(i%50)); err != nil {
 			panic(err)
 		}
 		fmt.Println(i % 50)
@@ -315,8 +315,8 @@ func TestKilled(t *testing.T) {
 		t.Skip("starts processes")
 	}
 	dir := filepath.Join(t.TempDir(), "config")
-	for round := range 30 {
-		said := killWriter(t, dir, time.Duration(rand.IntN(40_000))*time.Microsecond) //nolint:gosec // any moment will do
+	for round := range 15 {
+		said := killWriter(t, dir, time.Duration(rand.IntN(100_000))*time.Microsecond) //nolint:gosec // any moment will do
 		var got int
 		found, err := Find(dir, func(data []byte) (err error) {
 			got, err = count(data)

@@ -35,6 +35,10 @@ type address struct {
 func parse(raw string) (*address, error) {
 	a := &address{raw: raw, plain: raw}
 	before, fragment, hasFragment := strings.Cut(raw, "#")
+	scheme, rest, found := strings.Cut(before, "://")
+	if found {
+		a.scheme = strings.ToLower(scheme)
+	}
 	if hasFragment && looksLikePin(fragment) {
 		a.plain = before
 		pin, err := parsePin(fragment)
@@ -43,11 +47,9 @@ func parse(raw string) (*address, error) {
 		}
 		a.pin = pin
 	}
-	scheme, rest, found := strings.Cut(before, "://")
 	if !found {
 		return a, errors.New("it is no URL")
 	}
-	a.scheme = strings.ToLower(scheme)
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, path, _ := strings.Cut(rest, "/")
 	a.host = authority[strings.LastIndexByte(authority, '@')+1:]

@@ -11,10 +11,13 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 )
@@ -424,6 +427,10 @@ func TestAllowed(t *testing.T) {
 		{[]string{`https://a/.*`, `s3://b/.*`}, true, "s3://b/x.mar", true},
 		{[]string{`s3://b/.*`}, true, "s3://c/x.mar", false},
 		{[]string{`file://.*|http(s)?://.*`}, false, "s3://c/x.mar", true},
+		{nil, false, "s3://b/x.mar#sha256=", true}, // Fetch says what is wrong with it
+		{nil, false, "s3:///", true},
+		{nil, false, "s3:x.mar", false},
+		{nil, false, "s3", false},
 	} {
 		b := newBench(t, func(o *Options) { o.Allowed, o.Default = tt.list, !tt.other })
 		err := b.Allowed(tt.url)
@@ -449,6 +456,29 @@ func TestBadOptions(t *testing.T) {
 		if _, err := New(opts); err == nil {
 			t.Errorf("%s was accepted", name)
 		}
+	}
+}
+
+// TestLeftovers: what a killed server has left is removed, what another one writes is not.
+func TestLeftovers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	dir := t.TempDir()
+	mustWrite(t, dir+"/x.mar", []byte("x"))
+	for name, age := range map[string]time.Duration{
+		".x.mar.123.part": 2 * time.Hour, ".x.mar.456.part": time.Minute, ".x.part": 2 * time.Hour, "x.mar.789.part": 2 * time.Hour, ".y.mar": 2 * time.Hour,
+	} {
+		mustWrite(t, b.dir+"/"+name, []byte("x"))
+		at := time.Now().Add(-age)
+		if err := os.Chtimes(b.dir+"/"+name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.get(t, "file://"+dir+"/x.mar"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{".x.mar.456.part", ".x.part", ".y.mar", "x.mar.789.part"}, b.files(t)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -184,6 +184,9 @@ func (o *object) read(ctx context.Context, from int64, tag string) (*stream, err
 	var output s3.GetObjectOutput
 	if reader.As(&output) {
 		s.tag = aws.ToString(output.ETag)
+		if output.ContentLength == nil && output.ContentRange == nil { // then Size is 0
+			s.size = -1
+		}
 	}
 	return s, nil
 }
@@ -237,11 +240,10 @@ func objectError(err error) error {
 	switch {
 	case gcerrors.Code(err) == gcerrors.NotFound:
 		return &missingError{short}
+	case status == statusUnknown && isTemporary(err):
+		return &temporaryError{cause: plainError(err)}
 	case status == statusUnknown:
-		if cause := errors.Unwrap(err); cause != nil && isTemporary(err) {
-			return &temporaryError{cause: err}
-		}
-		return err
+		return plainError(err)
 	case status == statusTimeout, status == statusTooMany, status >= statusServer && status != statusNotDone:
 		return &temporaryError{cause: short}
 	case status == 401, status == statusForbidden:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -289,5 +290,38 @@ func crash(t *testing.T, server *storeServer, key string, want []byte, between f
 	}
 	if !strings.Contains(b.log.String(), "a download was broken off and is tried again") {
 		t.Errorf("it was not broken off:\n%s", b.log)
+	}
+}
+
+// TestBucketElsewhere: S3 tells in which region a bucket is to who asks in another one; the store of the other tests does not.
+func TestBucketElsewhere(t *testing.T) {
+	data := content(3000, 4)
+	var asked atomic.Int64
+	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if !strings.Contains(r.Header.Get("Authorization"), "/eu-west-3/s3/") {
+			w.Header().Set("X-Amz-Bucket-Region", "eu-west-3")
+			w.WriteHeader(http.StatusMovedPermanently)
+			_, _ = w.Write([]byte("<Error><Code>PermanentRedirect</Code><Message>elsewhere</Message></Error>"))
+			return
+		}
+		w.Header().Set("ETag", `"one"`)
+		_, _ = w.Write(data)
+	})
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_ENDPOINT_URL": srv.URL, "AWS_ENDPOINT_URL_S3": "", "AWS_REGION": "", "AWS_DEFAULT_REGION": "",
+		"AWS_PROFILE": "", "AWS_CONFIG_FILE": t.TempDir() + "/none", "AWS_SHARED_CREDENTIALS_FILE": t.TempDir() + "/none",
+	} {
+		t.Setenv(name, value)
+	}
+	got, err := newBench(t, nil).get(t, "s3://models/x.mar")
+	if err != nil || !bytes.Equal(got, data) || asked.Load() != 2 {
+		t.Errorf("%d bytes, %v, after %d requests", len(got), err, asked.Load())
+	}
+	srv.Close()
+	_, err = newBench(t, nil).get(t, "s3://models/x.mar")
+	refused(t, err, fault.DownloadFailed, failedFrom("s3://models/x.mar"), "connection refused (it was tried 4 times)")
+	if hint := err.(*fault.Error).Hint; strings.Contains(hint, "operation error") { //nolint:errorlint,errcheck,forcetypeassert // what Fetch gives is a fault itself
+		t.Errorf("the hint is long-winded: %s", hint)
 	}
 }

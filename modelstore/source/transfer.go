@@ -10,6 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"time"
 )
@@ -52,6 +54,7 @@ type transfer struct {
 }
 
 func (t *transfer) run(ctx context.Context, dir string) (path string, bytes int64, digest string, err error) {
+	t.sweep(dir)
 	t.file, err = os.CreateTemp(dir, "."+shorten(t.address.base)+".*"+partSuffix)
 	if err != nil {
 		return "", 0, "", err
@@ -67,6 +70,29 @@ func (t *transfer) run(ctx context.Context, dir string) (path string, bytes int6
 		return "", 0, "", errors.Join(err, os.Remove(t.file.Name()))
 	}
 	return t.file.Name(), t.done, digest, nil
+}
+
+// abandoned is how old a partial file is that nobody writes any more: what is fetched is written to, tried again or given up long before.
+const abandoned = time.Hour
+
+var partName = regexp.MustCompile(`^\..+\.[0-9]+\.part$`)
+
+// sweep removes the partial files that killed servers have left.
+func (t *transfer) sweep(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // what comes next says so
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || !partName.MatchString(e.Name()) {
+			continue
+		}
+		if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < max(abandoned, 2*t.opts.Stall*triesLater) {
+			continue
+		}
+		err := os.Remove(filepath.Join(dir, e.Name()))
+		t.opts.Logger.Info("removed what a download that was broken off has left", slog.String("file", e.Name()), slog.Any("error", err))
+	}
 }
 
 // shorten keeps the name of a partial file below what file systems allow.

@@ -118,7 +118,7 @@ func zipProblem(ctx context.Context, file io.ReaderAt, size int64, deep bool) er
 	if !deep {
 		return nil
 	}
-	left := &unpacked{packed: size}
+	left := &unpacked{packed: size, floor: ratioFloor}
 	for _, f := range r.File {
 		if err := zipEntry(ctx, f, left); err != nil {
 			return damage(err, "the zip file's entry %q is damaged or not yet written (%v): %d bytes are there", f.Name, err, size)
@@ -178,7 +178,7 @@ func tarballProblem(ctx context.Context, file io.Reader, size int64) error {
 		return partial(fmt.Sprintf("the file is not compressed with gzip, as all but a .mar has to be: %d bytes are there", size))
 	}
 	if err == nil {
-		left := &unpacked{packed: size}
+		left := &unpacked{packed: size, floor: ratioFloor}
 		if err = tarProblem(left.count(z)); err == nil {
 			// What follows the end of the tar file, and is not compressed, is padding.
 			if err = left.discard(z); err == nil || errors.Is(err, gzip.ErrHeader) {
@@ -305,11 +305,11 @@ func (m *metered) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // unpacked counts what comes out of an archive, and has enough of one that is made to fill disks.
-type unpacked struct{ packed, bytes int64 }
+type unpacked struct{ packed, bytes, floor int64 }
 
 func (u *unpacked) grow(n int) error {
 	u.bytes += int64(n)
-	if u.bytes > ratioFloor && u.bytes/maxRatio > u.packed {
+	if u.bytes > u.floor && u.bytes/maxRatio > u.packed {
 		return errEnough
 	}
 	return nil

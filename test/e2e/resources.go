@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -77,4 +78,10 @@ func (r Resources) String() string {
 func (b *Box) CommandLine(pid int) string {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // gone meanwhile: an empty line
 	return strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+}
+
+// Workers lists the processes of the box that run models.
+func (b *Box) Workers(t *testing.T) []int {
+	t.Helper()
+	return slices.DeleteFunc(b.Processes(t), func(pid int) bool { return !strings.Contains(b.CommandLine(pid), "/flambeau/worker/") })
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ def handle(data, context):
     if data is None:
         return None
     return [str(context.system_properties["batch_size"])] * len(data)
+
+def other(data, context):
+    return None if data is None else ["other"] * len(data)
 `
 
 // packBatch makes NAME.mar, whose handler answers with its batch size. Settings are a model-config.yaml, "" for none.
@@ -183,6 +187,7 @@ func TestRestartKeepsWhatTheAPIDid(t *testing.T) {
 				{http.MethodPut, "/models/second/1.0?min_worker=2&max_worker=3&synchronous=true"},
 				{http.MethodPut, "/models/second/2.0?min_worker=1&synchronous=true"},
 				{http.MethodDelete, "/models/gone"},
+				{http.MethodPost, "/models?url=first.mar&model_name=other&handler=h.py:other&initial_workers=1&synchronous=true"},
 			} {
 				s.MustAsk(t, http.StatusOK, step[0], s.Management+step[1], nil)
 			}
@@ -207,6 +212,9 @@ func TestRestartKeepsWhatTheAPIDid(t *testing.T) {
 			}
 			if got := s.batchSeen(t, "first"); got != "4" {
 				t.Errorf("the handler of first sees the batch size %s", got)
+			}
+			if got := s.batchSeen(t, "other"); got != "other" {
+				t.Errorf("the handler of the registration is not back: %s", got)
 			}
 			s.MustAsk(t, http.StatusNotFound, http.MethodGet, s.Management+"/models/gone", nil)
 			// The model API was open in the first run, by a file that is not named any more.
@@ -309,8 +317,8 @@ func TestSnapshotsOfTorchServe(t *testing.T) {
 	s := &Server{box: box, out: &output{}}
 	s.Inference, s.Management, s.Metrics = local(ports[0]), local(ports[1]), local(ports[2])
 	file := box.WriteConfig(t, map[string]string{
-		"inference_address": s.Inference, "management_address": s.Management, "metrics_address": s.Metrics, "grpc_inference_port": fmt.Sprint(ports[3]),
-		"grpc_management_port": fmt.Sprint(ports[4]), "model_store": box.Store, "default_workers_per_model": "1", "cors_allowed_origin": `sch\u00f6n`, "number_of_gpu": "0",
+		"inference_address": s.Inference, "management_address": s.Management, "metrics_address": s.Metrics, "grpc_inference_port": strconv.Itoa(ports[3]),
+		"grpc_management_port": strconv.Itoa(ports[4]), "model_store": box.Store, "default_workers_per_model": "1", "cors_allowed_origin": `sch\u00f6n`, "number_of_gpu": "0",
 	})
 	var before []versionOf
 	runPeer(t, peer, s, []string{"--ts-config", file, "--models", "m.mar", "--enable-model-api"}, func() {

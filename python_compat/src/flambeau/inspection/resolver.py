@@ -45,6 +45,7 @@ class Resolver:
         self._listed: Dict[str, FrozenSet[str]] = {}
         self._known: Dict[str, Optional[Found]] = {}
         self._parsed: Dict[str, Optional[Module]] = {}
+        self._hidden: Dict[str, bool] = {}
 
     def find(self, name: str) -> Optional[Found]:
         """A module by its full name, None when an import of it fails. A module that may be there counts as there."""
@@ -65,6 +66,8 @@ class Resolver:
 
     def has_name(self, found: Found, name: str, depth: int = _STAR_DEPTH) -> bool:
         """Whether `from module import name` may work. Only a module that is known through and through lacks a name."""
+        if self._may_be_hidden(found):
+            return True
         if found.folders is not None and self.find(found.name + "." + name) is not None:
             return True
         if found.namespace:
@@ -92,7 +95,7 @@ class Resolver:
             found = self._look(name, parent.folders, tail, parent.origin)
             if found is not None:
                 return found
-        if parent.opaque or parent.origin == BUILT_IN:
+        if parent.opaque or parent.origin == BUILT_IN or self._may_be_hidden(parent):
             return Found(name, parent.origin, file="?")
         module = self.parsed(parent)
         if module is None and not parent.namespace:
@@ -100,6 +103,16 @@ class Resolver:
         if module is None or name in module.registered:
             return None if module is None else Found(name, parent.origin, file="?")
         return Found(name, parent.origin, file="?") if module.defines_path() and parent.name not in _COMPLETE else None
+
+    def _may_be_hidden(self, found: Found) -> bool:
+        """Whether a module of the archive has the name of one of Python's own: the worker may have that one loaded already."""
+        if found.origin != LOCAL or "." in found.name:
+            return False
+        if found.name not in self._hidden:
+            there = self._ask_finders(found.name)
+            where = "" if there is None else (there.folders or [there.file or ""])[0]
+            self._hidden[found.name] = os.path.dirname(where) == os.path.dirname(os.__file__)
+        return self._hidden[found.name]
 
     def _find_top(self, name: str) -> Optional[Found]:
         if name in sys.builtin_module_names or name == "__main__":
