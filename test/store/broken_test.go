@@ -1,9 +1,13 @@
 package store
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flambeau-serve/flambeau/test/e2e"
 )
@@ -36,6 +40,12 @@ func brokenArchives() []broken {
 		{name: "flipped", says: []string{"handler.py"}, content: func(t *testing.T, number int) []byte {
 			t.Helper()
 			return e2e.Flipped(t, whole(t, number))
+		}},
+		{name: "escapes", says: []string{"../evil.txt"}, content: func(t *testing.T, number int) []byte {
+			t.Helper()
+			a := e2e.Numbered(model, number, "")
+			a.Files = map[string]string{"../evil.txt": "out"}
+			return a.Bytes(t)
 		}},
 		{name: "raises", says: []string{"ValueError: planted"}, content: numbered(`raise ValueError("planted")`, "")},
 		{name: "exits", says: []string{"exit status 3"}, content: numbered(`__import__("os")._exit(3)`, "")},
@@ -140,6 +150,51 @@ func TestFailingArchiveIsTriedLessAndLess(t *testing.T) {
 		t.Errorf("the model list does not count the tries: %+v", m.LastFailure)
 	}
 	s.RequireServing(t, model, put(t, box, model, 2))
+}
+
+// TestStrictCheckStartsNothing refuses an archive that imports what is not there, before a process is started for it.
+func TestStrictCheckStartsNothing(t *testing.T) {
+	box, s, load := serveZero(t, "model_check", "strict")
+	a := e2e.Numbered(model, 1, "")
+	a.Handler = "import not_here_zz\n" + a.Handler
+	content := a.Bytes(t)
+	before := newest(t, s)
+	box.Put(t, file, content)
+	requireSays(t, "the reason", requireFailure(t, s, e2e.Digest(content), before), []string{"not_here_zz", "handler.py:1"})
+	for _, e := range s.Events(t, "model="+model) {
+		if e.ID > before && (e.Kind == "updating" || e.Kind == "worker_failed") {
+			t.Errorf("a process was started: %s", e2e.Lines([]e2e.Event{e}))
+		}
+	}
+	s.RequireServing(t, model, put(t, box, model, 2))
+	requireAnswer(t, s, predict, 2)
+	requireFlawless(t, load)
+}
+
+// TestReloadTriesAtOnce has an archive fail for a reason that lies elsewhere, so often that the next try is far; once the reason is gone, the command
+// makes it serve.
+func TestReloadTriesAtOnce(t *testing.T) {
+	box, s, load := serveZero(t)
+	wanted := filepath.Join(box.Dir, "wanted.txt")
+	content := e2e.Numbered(model, 1, fmt.Sprintf("open(%q).close()", wanted)).Bytes(t)
+	box.Put(t, file, content)
+	if !e2e.Eventually(patience, func() bool {
+		m, _ := s.Model(t, model, "")
+		return m.LastFailure != nil && m.LastFailure.Attempts >= 4 && m.Updating == nil
+	}) {
+		t.Fatalf("it was not tried four times: %s", e2e.Lines(s.Events(t, "")))
+	}
+	if err := os.WriteFile(wanted, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	box.Flambeau(t, "reload", model, "--url", s.Management)
+	s.RequireServing(t, model, e2e.Digest(content))
+	requireAnswer(t, s, predict, 1)
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("it took %v until it served, about as long as without the command", took)
+	}
+	requireFlawless(t, load)
 }
 
 func requireSays(t *testing.T, what, text string, parts []string) {

@@ -24,7 +24,7 @@ type reload struct {
 }
 
 func (r reload) String() string {
-	return fmt.Sprintf("%2d changes, %2d of them served; %6d requests, %4d failed, %3d of these without an answer; longest time without a good answer %4d ms",
+	return fmt.Sprintf("%2d changes, %2d of them served; %6d requests, %4d failed, %3d of these without an answer; longest time without a good answer %5d ms",
 		r.changes, r.seen, r.requests, r.failed, r.unanswered, r.gap.Milliseconds())
 }
 

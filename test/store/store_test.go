@@ -4,7 +4,6 @@ package store
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"strconv"
@@ -55,13 +54,6 @@ func pairs(list []string) map[string]string {
 	for i := 0; i+1 < len(list); i += 2 {
 		all[list[i]] = list[i+1]
 	}
-	return all
-}
-
-// with is a set of settings and more of them.
-func with(settings map[string]string, more ...string) map[string]string {
-	all := maps.Clone(settings)
-	maps.Copy(all, pairs(more))
 	return all
 }
 

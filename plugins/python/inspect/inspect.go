@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -41,10 +42,13 @@ type Options struct {
 // Inspector reads archives. It is safe for concurrent use.
 type Inspector struct{ opts Options }
 
-// New checks the options.
+// New looks whether the script is there.
 func New(opts Options) (*Inspector, error) {
 	if opts.Command == nil || opts.Script == "" {
 		return nil, errors.New("inspect: Command and Script are required")
+	}
+	if _, err := os.Stat(opts.Script); err != nil {
+		return nil, fmt.Errorf("a part of the Python worker is missing: %w; install the flambeau wheel again", err)
 	}
 	opts.Limit = cmp.Or(opts.Limit, DefaultLimit)
 	return &Inspector{opts: opts}, nil
@@ -82,7 +86,7 @@ func (i *Inspector) Inspect(ctx context.Context, runtime string, question []byte
 	err = cmd.Run()
 	switch exit := (*exec.ExitError)(nil); {
 	case err == nil && !out.full:
-		return out.Bytes(), nil
+		return out.kept.Bytes(), nil
 	case err == nil:
 		return nil, fmt.Errorf("the answer of %s is longer than %d bytes", path, mostOutput)
 	case ctx.Err() != nil:
@@ -90,7 +94,7 @@ func (i *Inspector) Inspect(ctx context.Context, runtime string, question []byte
 	case errors.As(err, &exit) && exit.ExitCode() < 0:
 		return nil, &CrashError{Python: path, How: exit.ProcessState.String()}
 	default:
-		return nil, fmt.Errorf("%s: %w%s", path, err, lastLine(said.String()))
+		return nil, fmt.Errorf("%s: %w%s", path, err, lastLine(said.kept.String()))
 	}
 }
 
@@ -116,20 +120,19 @@ func lastLine(text string) string {
 	return ""
 }
 
-// bounded keeps the beginning of what is written to it, and never fails.
+// bounded keeps the beginning of what is written to it, and never fails. It is no bytes.Buffer: that would be filled by its ReadFrom.
 type bounded struct {
-	bytes.Buffer
-
+	kept bytes.Buffer
 	most int
 	full bool
 }
 
 // Write keeps what there is room for.
 func (b *bounded) Write(p []byte) (int, error) {
-	if room := b.most - b.Len(); len(p) > room {
-		b.full = true
-		b.Buffer.Write(p[:room])
-		return len(p), nil
+	room := b.most - b.kept.Len()
+	if b.full = b.full || len(p) > room; !b.full {
+		return b.kept.Write(p)
 	}
-	return b.Buffer.Write(p)
+	b.kept.Write(p[:min(room, len(p))])
+	return len(p), nil
 }
