@@ -269,7 +269,9 @@ func TestAdminNeedsTheManagementKey(t *testing.T) {
 	for _, port := range []Port{Management, Joint} {
 		for _, header := range [][]string{nil, {"Authorization: Bearer " + file["inference"].Key}, {"Authorization: Bearer " + file["API"].Key}} {
 			f.check(t, port, []exchange{
-				{"GET", "/admin/models", 400, refused}, {"POST", "/admin/models/echo/rollback", 400, refused}, {"GET", "/admin/nope", 400, refused},
+				{"GET", "/admin/models", 400, refused},
+				{"POST", "/admin/models/echo/rollback", 400, refused},
+				{"GET", "/admin/nope", 400, refused},
 				{"GET", "/admin/models/tokenizer/traffic?type=management", 400, refused},
 			}, header...)
 		}

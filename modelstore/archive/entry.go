@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,13 +65,10 @@ func (s *Store) openStrictly(ctx context.Context, path string, a *Archive) error
 	return s.openFile(ctx, file, a, true)
 }
 
-// openFolder opens a folder in place, whose digest has to be known.
+// openFolder opens a folder in place.
 func (s *Store) openFolder(ctx context.Context, dir string, a *Archive) error {
-	if err := s.link(ctx, dir, a); err != nil {
+	if err := s.link(ctx, dir, a, true); err != nil {
 		return err
-	}
-	if a.Digest == "" {
-		return fmt.Errorf("the files of %s cannot be listed", dir)
 	}
 	if info, err := os.Stat(filepath.Join(a.Dir, onnxName)); err == nil && info.Mode().IsRegular() {
 		return checkONNXFile(filepath.Join(a.Dir, onnxName))

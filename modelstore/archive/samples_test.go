@@ -80,7 +80,10 @@ func TestSamples(t *testing.T) {
 		{name: "none", entries: []entry{manifest, config("")}},
 		{
 			name: "folder", entries: []entry{
-				manifest, config(""), {name: "warmup/b.json", text: "{}"}, {name: "warmup/a.jpg", text: "J"}, {name: "warmup/.DS_Store", text: "x"},
+				manifest, config(""),
+				{name: "warmup/b.json", text: "{}"},
+				{name: "warmup/a.jpg", text: "J"},
+				{name: "warmup/.DS_Store", text: "x"},
 				{name: "warmup/sub/x", text: "x"},
 			},
 			want: []infer.Part{{Name: "body", ContentType: "image/jpeg", Data: []byte("J")}, {Name: "body", ContentType: "application/json", Data: []byte("{}")}},
@@ -88,10 +91,13 @@ func TestSamples(t *testing.T) {
 		{
 			name: "named", entries: []entry{
 				manifest, config("warmup:\n- {file: s/a.bin, contentType: 'text/plain; charset=utf-8', name: data, count: 2}\n- x.csv\n"),
-				{name: "s/a.bin", text: "A"}, {name: "x.csv", text: "1,2"}, {name: "warmup/b.json", text: "{}"},
+				{name: "s/a.bin", text: "A"},
+				{name: "x.csv", text: "1,2"},
+				{name: "warmup/b.json", text: "{}"},
 			},
 			want: []infer.Part{
-				{Name: "data", ContentType: "text/plain", Data: []byte("A")}, {Name: "data", ContentType: "text/plain", Data: []byte("A")},
+				{Name: "data", ContentType: "text/plain", Data: []byte("A")},
+				{Name: "data", ContentType: "text/plain", Data: []byte("A")},
 				{Name: "body", ContentType: "text/csv", Data: []byte("1,2")},
 			},
 		},

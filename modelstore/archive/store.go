@@ -189,7 +189,7 @@ func (s *Store) place(ctx context.Context, loc location, a *Archive) error {
 	for _, dir := range s.folders(loc) {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			a.Source = s.sourceOf(dir)
-			return s.link(ctx, dir, a)
+			return s.link(ctx, dir, a, false)
 		}
 	}
 	return fault.New(fault.ModelNotFound, "Model not found at: "+loc.raw, nil)
@@ -220,8 +220,8 @@ func (s *Store) sourceOf(dir string) string {
 	return filepath.ToSlash(rel)
 }
 
-// link makes a link to a folder that is used in place. A folder that holds nothing but one folder stands for that.
-func (s *Store) link(ctx context.Context, dir string, a *Archive) error {
+// link makes a link to a folder that is used in place. A folder that holds nothing but one folder stands for that. strict: its digest has to be known.
+func (s *Store) link(ctx context.Context, dir string, a *Archive, strict bool) error {
 	target, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (s *Store) link(ctx context.Context, dir string, a *Archive) error {
 		return err
 	}
 	if a.Digest, a.Bytes, err = treeSum(ctx, resolved); err != nil {
-		if ctx.Err() != nil {
+		if strict || ctx.Err() != nil {
 			return err
 		}
 		a.Digest, a.Bytes = "", 0 // TorchServe takes it, whatever is in it

@@ -412,7 +412,10 @@ func TestFetch(t *testing.T) {
 			s := p.open(t, func(o *Options) {
 				o.Fetcher = newFetcher(t, func(o *source.Options) {
 					o.Allowed = []string{`file://.*`, `http://[^/]*/[^/]*(\?.*)?`}
-					o.MaxBytes, o.Stall = 1<<20, 200*time.Millisecond
+					o.MaxBytes, o.Stall = 1<<20, time.Minute
+					if tt.name == "hangs" {
+						o.Stall = 200 * time.Millisecond
+					}
 				})
 			})
 			a, err := s.Open(t.Context(), url)

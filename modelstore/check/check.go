@@ -33,6 +33,8 @@ type Options struct {
 	Handler string
 	// Envelope is the server's service_envelope.
 	Envelope string
+	// ONNXRuntime is the version of ONNX Runtime that the server itself runs models of the runtime "onnx" with, "" when that is not known.
+	ONNXRuntime string
 	// Workers is how many workers a model gets that does not say so itself; 0 means one.
 	Workers int
 	// GPUs is how many GPUs the server uses, nil when that is not known.
@@ -66,6 +68,7 @@ type subject struct {
 	runtime        string
 	handler        string
 	installs       bool
+	onnxRuntime    string
 	manifest       []byte
 	files          []member
 	answer         *answer // nil when no Python was asked
@@ -89,7 +92,7 @@ func (c *Checker) Check(ctx context.Context, a *archive.Archive) (Report, error)
 	}
 	s := &subject{
 		archive: a, dir: dir, runtime: runtimeOf(a), handler: cmp.Or(a.Manifest.Model.Handler, c.opts.Handler), named: map[string]bool{},
-		installs: c.opts.Installs,
+		installs: c.opts.Installs, onnxRuntime: c.opts.ONNXRuntime,
 	}
 	err = c.look(ctx, s)
 	if s.answer != nil {

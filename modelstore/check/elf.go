@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,18 +30,35 @@ type libraryWant struct {
 
 var errNotDynamic = errors.New("it is no shared object")
 
+// mostSection bounds the parts of an ELF file that are read as a whole.
+const mostSection = 256 << 20
+
+// openELF reads the headers of an ELF file, and refuses one with parts that would fill the memory.
+func openELF(r io.ReaderAt) (*elf.File, error) {
+	file, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	read := []elf.SectionType{elf.SHT_DYNAMIC, elf.SHT_DYNSYM, elf.SHT_STRTAB, elf.SHT_GNU_VERNEED, elf.SHT_GNU_VERDEF, elf.SHT_GNU_VERSYM}
+	for _, section := range file.Sections {
+		if slices.Contains(read, section.Type) && max(section.Size, section.FileSize) > mostSection {
+			return nil, fmt.Errorf("its section %s is %d bytes long", section.Name, section.Size)
+		}
+	}
+	return file, nil
+}
+
 // readObject reads the dynamic part of an ELF file. debug/elf is not safe from panics on hostile files; they become errors.
-func readObject(path string) (o sharedObject, err error) {
+func readObject(r io.ReaderAt) (o sharedObject, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("it is damaged: %v", p)
 		}
 	}()
-	file, err := elf.Open(path)
+	file, err := openELF(r)
 	if err != nil {
 		return o, err
 	}
-	defer func() { _ = file.Close() }() // it was only read from
 	if file.Type != elf.ET_DYN && file.Type != elf.ET_EXEC {
 		return o, errNotDynamic
 	}
@@ -78,17 +96,16 @@ func readObject(path string) (o sharedObject, err error) {
 }
 
 // definedVersions gives the versions that a library has.
-func definedVersions(path string) (versions []string, err error) {
+func definedVersions(r io.ReaderAt) (versions []string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("it is damaged: %v", p)
 		}
 	}()
-	file, err := elf.Open(path)
+	file, err := openELF(r)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // it was only read from
 	all, err := file.DynamicVersions()
 	if err != nil {
 		return nil, err
@@ -205,7 +222,10 @@ const elfIdent = 20 // up to the machine's field
 func (l *loader) versions(path string) []string {
 	all, known := l.defined[path]
 	if !known {
-		all, _ = definedVersions(path) // then nothing can be said
+		if file, err := os.Open(path); err == nil {
+			all, _ = definedVersions(file) // then nothing can be said
+			_ = file.Close()               // it was only read from
+		}
 		l.defined[path] = all
 	}
 	return all
@@ -321,7 +341,9 @@ func (s *subject) sharedObjects(l *loader) {
 		if !f.elf && !isSharedObject(f.path) {
 			continue
 		}
-		o, err := readObject(s.abs(f.path))
+		var o sharedObject
+		err := errNotDynamic
+		s.reading(f, func(file *os.File) { o, err = readObject(file) })
 		switch {
 		case errors.Is(err, errNotDynamic):
 			continue

@@ -277,8 +277,11 @@ func (s *subject) onnxFile(f member) {
 	s.onnxExternal(f.path, &m)
 }
 
-// ortInstalled gives the version of ONNX Runtime in the model's Python, "" for none.
+// ortInstalled gives the version of ONNX Runtime in the model's Python, or in the server for its own ONNX models; "" for none.
 func (s *subject) ortInstalled() (name, version string) {
+	if s.runtime == "" && s.onnxRuntime != "" {
+		return "the server's ONNX Runtime", s.onnxRuntime
+	}
 	if s.answer == nil {
 		return "", ""
 	}

@@ -12,6 +12,7 @@ import (
 
 const (
 	mostTensorHeader = 100_000_000 // bytes, safetensors' own limit
+	mostHeaderRead   = 32 << 20    // bytes of a header that is read here
 	lengthBytes      = 8
 )
 
@@ -37,6 +38,9 @@ func readSafetensors(r io.ReaderAt, size int64) error {
 		return fmt.Errorf("its header is said to be %d bytes long: it is no safetensors file", n)
 	case n > uint64(size-lengthBytes):
 		return fmt.Errorf("it is cut off: its header is %d bytes long, and %d are there", n, size-lengthBytes)
+	}
+	if n > mostHeaderRead {
+		return errTooManyFields
 	}
 	text := make([]byte, n)
 	if _, err := r.ReadAt(text, lengthBytes); err != nil && !errors.Is(err, io.EOF) {

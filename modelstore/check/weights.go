@@ -181,7 +181,12 @@ func (s *subject) weightsFiles() *weights {
 
 func (s *subject) safetensorsFile(f member) {
 	s.reading(f, func(file *os.File) {
-		if err := readSafetensors(file, f.size); err != nil {
+		err := readSafetensors(file, f.size)
+		if errors.Is(err, errTooManyFields) {
+			s.found.add(Warning, CheckIncomplete, f.path, 0, "", "%v", err)
+			return
+		}
+		if err != nil {
 			s.found.add(Error, WeightsCorrupt, f.path, 0, "copy or save it again", "the safetensors file cannot be read: %v", err)
 		}
 	})

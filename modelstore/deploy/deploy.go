@@ -87,7 +87,8 @@ type Options struct {
 	Scope    Scope
 	// Once says that the store is looked at when the server starts, and then only for Reload.
 	Once bool
-	// Tolerant says that a listed file that is no archive is registered all the same, as TorchServe does.
+	// Tolerant says that a listed file that is no archive is registered all the same, and that what was loaded at the start cannot be registered by a
+	// client, as TorchServe does.
 	Tolerant bool
 	// Fresh says that what an earlier run was told over the management API does not hold any more: what was unregistered, default versions and numbers
 	// of workers. TorchServe begins so unless it restores a snapshot. Rollbacks hold all the same.

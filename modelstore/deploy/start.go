@@ -121,7 +121,7 @@ func (d *Deployer) startListed(ctx context.Context, s Startup, told func(name, u
 	if err == nil && len(units) == 1 {
 		d.own(units[0], done.Ref, s.Spec)
 		d.lock()
-		units[0].posted = false
+		units[0].posted = d.opts.Tolerant
 		d.unlock()
 	}
 	told(done.Ref.Name, s.Spec.URL, err)
@@ -190,7 +190,7 @@ func (d *Deployer) start(ctx context.Context, u *unit, s Startup) (infer.ModelRe
 		d.unlock()
 		return h.ref, err //nolint:wrapcheck // the model store's words are the operator's
 	}
-	u.owns, u.served, u.failure = h.ref, h.digest, nil
+	u.owns, u.served, u.failure, u.posted = h.ref, h.digest, nil, d.opts.Tolerant
 	if !s.Spec.Exact {
 		u.asked = rollout.Spec{}
 	}

@@ -202,6 +202,13 @@ func (p *pool) sideline(m *member) {
 	p.quit(m)
 }
 
+// isPromised says whether there will be other workers, although those of now end.
+func (p *pool) isPromised() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.promises > 0
+}
+
 // isToCome says whether a generation is to be promoted yet.
 func (p *pool) isToCome(generation int) bool {
 	p.mu.Lock()
@@ -544,25 +551,34 @@ func (s *slot) execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 	return results, err
 }
 
-// leaveOld changes the slot for one of a living instance of the current generation, if its own has died or is to end.
+// leaveOld changes the slot for one of a living instance of the current generation, if its own has died or is to end. With an error the slot is of no
+// instance any more.
 func (s *slot) leaveOld(ctx context.Context) error {
 	for {
-		isDead := dead(s.member.inst)
+		old := s.member
+		isDead := dead(old.inst)
 		if !isDead && !s.Retiring() {
 			return nil
 		}
 		if isDead {
-			s.pool.leave(s.member) // else it might be had again before its supervisor sees that it is dead
+			s.pool.leave(old) // else it might be had again before its supervisor sees that it is dead
+		}
+		early := s.pool.isPromised() // there are others only once this slot was given back
+		if early {
+			s.member = nil
+			s.pool.release(old)
 		}
 		m, err := s.pool.acquire(ctx, s.worker)
 		switch {
-		case err != nil && !isDead:
-			return nil // there is no other: the one that is to end answers what it has before it does
-		case err != nil:
+		case err != nil && (early || isDead):
 			return err
+		case err != nil:
+			return nil // there is no other: the one that is to end answers what it has before it does
 		}
-		s.pool.release(s.member)
 		s.member = m
+		if !early {
+			s.pool.release(old)
+		}
 	}
 }
 
@@ -619,11 +635,15 @@ func (m *member) listen(items []infer.Item, timer *time.Timer, limit time.Durati
 func (s *slot) Retiring() bool {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
-	return s.member.leaving
+	return s.member == nil || s.member.leaving
 }
 
 // Release implements backend.Slot.
-func (s *slot) Release() { s.pool.release(s.member) }
+func (s *slot) Release() {
+	if s.member != nil {
+		s.pool.release(s.member)
+	}
+}
 
 func dead(inst backend.Instance) bool {
 	select {

@@ -262,8 +262,8 @@ func TestFailedLoadIsRetriedUntilTheWindowIsOver(t *testing.T) {
 			t.Errorf("while it is tried again: %+v, healthy %v", d, h.Healthy())
 		}
 		time.Sleep(time.Minute)
-		if n := len(l.Specs()); n != 7 { // after 0, 0, 1, 2, 4, 7 and 12 seconds
-			t.Errorf("%d starts in the window of 12 s, want 7", n)
+		if n := len(l.Specs()); n != 6 { // after 0, 1, 2, 4, 7 and 12 seconds
+			t.Errorf("%d starts in the window of 12 s, want 6", n)
 		}
 		if d := h.describe(t, "a"); d.Workers[0].State != "failed" || h.Healthy() {
 			t.Errorf("after the window: %+v, healthy %v", d, h.Healthy())

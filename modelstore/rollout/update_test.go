@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -378,6 +379,35 @@ func TestInPlace(t *testing.T) {
 		}
 		if most.Load() > 1 {
 			t.Errorf("%d instances lived at the same time", most.Load())
+		}
+	})
+}
+
+// TestInPlaceWhileABatchIsGathered begins a swap in place while somebody has a slot and has not sent the batch yet: the batch waits for the new workers,
+// and the swap does not wait for the batch.
+func TestInPlaceWhileABatchIsGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := deployed(t, digestLauncher(nil), func(o *Options) { o.Swap = SwapInPlace })
+		defer h.end(t)
+		v, err := h.Resolve(infer.ModelRef{Name: "m"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := v.Pool().Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		done := make(chan error, 1)
+		go func() { done <- deploy(t, h, "two") }()
+		synctest.Wait() // the swap waits for the slot
+		results, err := s.Execute(t.Context(), items("x"))
+		if err != nil || string(results[0].Body) != "two" {
+			t.Errorf("answered %v, %v", results, err)
+		}
+		s.Release()
+		if err := <-done; err != nil || time.Since(begun) > time.Second {
+			t.Errorf("the swap ended with %v after %s", err, time.Since(begun))
 		}
 	})
 }

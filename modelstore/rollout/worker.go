@@ -96,6 +96,9 @@ func (w *worker) run(ctx context.Context, g *generation) {
 			return
 		}
 		pause := delay(failures)
+		if !w.cameUp() { // trying at once would only help one that had worked
+			pause = delay(failures + 1)
+		}
 		v.log.Warn("worker is started again", "worker", w.id, "failures", failures, "after", pause, "reason", reasonOf(err))
 		select {
 		case <-time.After(pause):
@@ -277,6 +280,13 @@ func (w *worker) settle(err error) {
 		w.first = err
 		close(w.settled)
 	}
+}
+
+// cameUp says whether the last instance was ready.
+func (w *worker) cameUp() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.member != nil
 }
 
 // await waits until the worker is ready, and fails when its first start failed or when it is between two starts.

@@ -57,7 +57,7 @@ func (b *Box) check(t *testing.T, archives ...string) []checked {
 	t.Helper()
 	cmd := b.server(t.Context(), append([]string{"flambeau", "check", "--json"}, archives...))
 	out, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 2) {
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 2) {
 		t.Fatalf("flambeau check: %v\n%s", err, out)
 	}
 	var report struct{ Archives []checked }
