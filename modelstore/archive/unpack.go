@@ -89,18 +89,17 @@ func notRegular(name string, mode fs.FileMode) error {
 	return refuse(packAsFiles, "its entry %.200q is %s", name, what)
 }
 
-// note adds a file or a folder to those that were written.
-func (u *unpacker) note(name string, dir bool) error {
-	implied, err := u.written.add(name, dir)
-	if err != nil {
-		return err
+// note adds a file or a folder to those that were written, and gives how many folders it implies that are not there yet.
+func (u *unpacker) note(name string, dir bool) (implied int, err error) {
+	if implied, err = u.written.add(name, dir); err != nil {
+		return 0, err
 	}
-	return u.budget.count(implied)
+	return implied, u.budget.count(implied)
 }
 
 // folder makes a folder, which a later or earlier file may have implied.
 func (u *unpacker) folder(name string) error {
-	if err := u.note(name, true); err != nil || u.root == nil {
+	if _, err := u.note(name, true); err != nil || u.root == nil {
 		return err
 	}
 	return u.root.MkdirAll(name, 0o755)
@@ -108,14 +107,15 @@ func (u *unpacker) folder(name string) error {
 
 // file writes a file. Of its mode only the owner's right to execute is kept.
 func (u *unpacker) file(ctx context.Context, name string, mode fs.FileMode, r io.Reader) error {
-	if err := u.note(name, false); err != nil {
+	implied, err := u.note(name, false)
+	if err != nil {
 		return err
 	}
 	if u.root == nil {
 		return u.budget.copy(ctx, io.Discard, r, u.buf)
 	}
-	if dir := path.Dir(name); dir != "." {
-		if err := u.root.MkdirAll(dir, 0o755); err != nil {
+	if implied > 0 {
+		if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 			return err
 		}
 	}

@@ -89,7 +89,8 @@ func (u *unpacker) zipEntry(ctx context.Context, f *zip.File) error {
 		return notRegular(f.Name, f.Mode())
 	}
 	if u.root == nil {
-		return u.note(name, false)
+		_, err := u.note(name, false)
+		return err
 	}
 	r, err := f.Open()
 	if err != nil {
