@@ -16,6 +16,7 @@ import (
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/modelstore/check"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
+	"github.com/flambeau-serve/flambeau/modelstore/watch"
 )
 
 func TestRegisteringWhatTheStoreHasLoaded(t *testing.T) {
@@ -357,5 +358,32 @@ func TestFindingsOfTheCheck(t *testing.T) {
 			b.store.put(map[string]file{"m.mar": mar("a", "m", "1.0")})
 			b.after(time.Second, "m/1.0 a*")
 		})
+	})
+}
+
+// TestFolderWhoseHandlerWritesIntoIt changes a folder each time that it was loaded: after a few times it is left alone, until it changes at another time.
+func TestFolderWhoseHandlerWritesIntoIt(t *testing.T) {
+	in(t, nil, func(b *bench, run func()) {
+		run()
+		folder := func(digest string) map[string]file {
+			f := mar(digest, "m", "1.0")
+			f.kind = watch.Folder
+			return map[string]file{"m": f}
+		}
+		b.store.put(folder("0"))
+		b.after(time.Second, "m/1.0 0*")
+		for _, digest := range []string{"1", "2", "3"} {
+			b.store.put(folder(digest))
+			b.after(3*time.Second, "m/1.0 "+digest+"*")
+		}
+		b.store.put(folder("4"))
+		b.after(3*time.Second, "m/1.0 3*")
+		b.wantDecision("m", DecisionRefused, "its handler seems to write into its own folder", "flambeau reload m")
+		b.wantEvent("refused", "its handler seems to write into its own folder")
+		b.after(time.Minute, "m/1.0 3*")
+		b.store.put(folder("5"))
+		b.after(3*time.Second, "m/1.0 5*")
+		b.store.put(folder("6"))
+		b.after(3*time.Second, "m/1.0 6*")
 	})
 }

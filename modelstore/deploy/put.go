@@ -208,7 +208,7 @@ func (d *Deployer) placed(ctx context.Context, u *unit, j *job, err error) {
 func (d *Deployer) arrived(u *unit, newest bool) {
 	switch {
 	case newest:
-		u.failure = nil
+		u.failure, u.arrival = nil, time.Now()
 		decision, reason := DecisionServing, ""
 		if u.pinned != nil && u.pinned.Digest == u.served && u.ignored != nil {
 			decision, reason = DecisionRolledBack, u.ignored.Why

@@ -49,6 +49,9 @@ func (d *Deployer) consider(ctx context.Context, u *unit, now time.Time) *archiv
 	case watch.Changing:
 		u.wait(u.entry.Reason)
 	case watch.Settled:
+		if d.isEcho(u) {
+			return nil
+		}
 		if u.decision == DecisionWaiting && u.looked == u.entry.Fingerprint { // it is again what it was
 			u.looked = ""
 		}
@@ -60,6 +63,32 @@ func (d *Deployer) consider(ctx context.Context, u *unit, now time.Time) *archiv
 		return nil
 	}
 	return d.place(ctx, u)
+}
+
+// A folder that is used in place and whose handler writes into it would be loaded again for ever.
+const (
+	echoAfter  = 10 * time.Second // of the begin to serve: what changes until then may be the handler's own work
+	mostEchoes = 3                // in a row
+)
+
+// isEcho says whether a folder has changed each time that it was loaded, so that its handler seems to write into it; mu is held.
+func (d *Deployer) isEcho(u *unit) bool {
+	if u.entry.Kind != watch.Folder || u.owns.Name == "" || u.looked == "" || u.looked == u.entry.Fingerprint || u.opening != nil || u.puttings > 0 {
+		return false
+	}
+	if u.arrival.IsZero() || u.entry.Since.After(u.arrival.Add(echoAfter)) {
+		u.echoes = 0
+		return false
+	}
+	if u.echoes++; u.echoes <= mostEchoes {
+		return false
+	}
+	u.looked = u.entry.Fingerprint
+	u.decide(DecisionRefused, "its files change each time that it is loaded: its handler seems to write into its own folder, which is used in place; it is loaded again when "+
+		"it changes later than "+echoAfter.String()+" after the last load, or by flambeau reload "+u.owns.Name)
+	d.tell(u.refusal(u.reason))
+	d.opts.Logger.Warn("a folder of the model store is not loaded again", "path", u.path, "reason", u.reason)
+	return true
 }
 
 // wait notes that the unit is not looked at yet.

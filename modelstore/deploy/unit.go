@@ -89,6 +89,9 @@ type unit struct {
 	puttings int
 	busy     bool // a caller of the API works on it
 
+	arrival time.Time // when what runs from it began to serve
+	echoes  int       // how often in a row it changed while it was being loaded, or soon after
+
 	leaving map[string]int // digests of what was, or is being, replaced and may still serve old requests
 	owns    infer.ModelRef // what runs from it; no name: nothing
 	served  string         // the digest of what runs
