@@ -40,6 +40,11 @@ s3_server() {
 	.build/versitygw --version
 }
 
+# The same for one that speaks Google's interface.
+gcs_server() {
+	CGO_ENABLED=0 "$GO" build -modfile=tools/gcs/go.mod -o .build/fake-gcs-server github.com/fsouza/fake-gcs-server
+}
+
 go_unit() {
 	local packages
 	mapfile -t packages < <("$GO" list ./... | grep -v '/test/')
@@ -63,9 +68,9 @@ python_tests() {
 }
 
 case $which in
-all) steps 8 ;;
+all) steps 9 ;;
 setup) steps 3 ;;
-go) steps 3 ;;
+go) steps 4 ;;
 python) steps 4 ;;
 e2e) steps 5 ;;
 *)
@@ -81,6 +86,7 @@ fi
 case $which in
 all | go)
 	step "an S3 server for the tests (tools/s3; the first time it is built: two minutes)" s3_server
+	step "a server that speaks Google Cloud Storage's interface for the tests (tools/gcs; the first time it is built: a minute)" gcs_server
 	step "Go tests with the race detector" go_unit
 	;;&
 all | python) step "Python tests" python_tests ;;&

@@ -63,18 +63,18 @@ func TestSources(t *testing.T) {
 		own             bool
 		says            string // "": it works
 	}{
-		"management for this machine":        {},
-		"by the name of localhost":           {properties: "management_address=http://localhost:8081\n"},
-		"by a unix socket":                   {properties: "management_address=unix:/tmp/nobody.sock\n"},
-		"management for everybody":           {properties: exposed, says: "loopback address"},
-		"a network is listed":                {properties: exposed + "archive_private_networks=127.0.0.0/8\n"},
-		"another one is":                     {properties: exposed + "archive_private_networks=10.0.0.0/8\n", says: "loopback address"},
-		"the host is listed":                 {properties: exposed + "allowed_urls=http://127.0.0.1:.*\n"},
-		"any host is listed":                 {properties: exposed + "allowed_urls=.*\n", says: "loopback address"},
-		"by a command":                       {properties: exposed, own: true},
-		"the default list holds for s3":      {url: "gs://b/x.mar", says: "gs:// is not built in"},
-		"written out, too":                   {properties: "allowed_urls=file://.*|http(s)?://.*\n", url: "gs://b/x.mar", says: "gs:// is not built in"},
-		"a list of one's own is for s3 also": {properties: "allowed_urls=http://.*\n", url: "gs://b/x.mar", says: "add an expression that matches it to allowed_urls"},
+		"management for this machine":          {},
+		"by the name of localhost":             {properties: "management_address=http://localhost:8081\n"},
+		"by a unix socket":                     {properties: "management_address=unix:/tmp/nobody.sock\n"},
+		"management for everybody":             {properties: exposed, says: "loopback address"},
+		"a network is listed":                  {properties: exposed + "archive_private_networks=127.0.0.0/8\n"},
+		"another one is":                       {properties: exposed + "archive_private_networks=10.0.0.0/8\n", says: "loopback address"},
+		"the host is listed":                   {properties: exposed + "allowed_urls=http://127.0.0.1:.*\n"},
+		"any host is listed":                   {properties: exposed + "allowed_urls=.*\n", says: "loopback address"},
+		"by a command":                         {properties: exposed, own: true},
+		"the default list holds for stores":    {url: "azblob://b/x.mar?protocol=", says: "for the operator to allow"},
+		"written out, too":                     {properties: "allowed_urls=file://.*|http(s)?://.*\n", url: "azblob://b/x.mar?protocol=", says: "for the operator to allow"},
+		"a list of one's own is for them also": {properties: "allowed_urls=http://.*\n", url: "gs://b/x.mar", says: "add an expression that matches it to allowed_urls"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -60,7 +60,7 @@ func parse(raw string) (*address, error) {
 	case schemeFile, schemeHTTP, schemeHTTPS:
 		return a, a.parseURL(before)
 	default:
-		return a, fmt.Errorf("the scheme %q is not known: it can be file, http, https or s3", a.scheme)
+		return a, fmt.Errorf("the scheme %q is not known: it can be file, http, https, s3, gs or azblob", a.scheme)
 	}
 }
 

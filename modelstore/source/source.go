@@ -123,7 +123,7 @@ func (f *Fetcher) matches(text string) bool {
 
 // strangers are hosts that nobody lists: an expression that matches a URL with one of them in place of its host does not say which host is meant.
 func strangers() []string {
-	return []string{"flambeau-nobody-9f2c.invalid", "203.0.113.77", "[2001:db8::77]"}
+	return []string{"flambeau-nobody-9f2c.invalid", "flambeaunobody9f2c", "203.0.113.77", "[2001:db8::77]"}
 }
 
 // names says whether the operator's own list names the text host where it stands in a URL, and does not only let anything pass there.

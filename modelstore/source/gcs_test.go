@@ -1,0 +1,284 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+)
+
+// googleServer is fake-gcs-server, which speaks Google's interface, as a process of its own.
+type googleServer struct {
+	binary, data, address string
+
+	mu      sync.Mutex // guards the rest
+	command *exec.Cmd
+}
+
+// newGoogleServer builds the server that tools/gcs pins, and starts it.
+func newGoogleServer(t *testing.T) *googleServer {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it builds and starts a server")
+	}
+	dir := t.TempDir()
+	s := &googleServer{binary: filepath.Join(dir, "fake-gcs-server"), data: filepath.Join(dir, "data")}
+	//nolint:gosec // the arguments are the test's own
+	build := exec.CommandContext(t.Context(), "go", "build", "-modfile=tools/gcs/go.mod", "-o", s.binary, "github.com/fsouza/fake-gcs-server")
+	build.Dir = filepath.Join("..", "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("the server of tools/gcs cannot be built: %v\n%s", err, out)
+	}
+	if err := os.MkdirAll(filepath.Join(s.data, "models"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.address = l.Addr().String()
+	_ = l.Close()
+	s.start(t)
+	t.Cleanup(s.kill)
+	t.Setenv("STORAGE_EMULATOR_HOST", s.address)
+	return s
+}
+
+func (s *googleServer) start(t testing.TB) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(s.address)
+	//nolint:noctx,gosec // it lives until kill
+	command := exec.Command(s.binary, "-scheme", "http", "-host", host, "-port", port, "-public-host", s.address, "-filesystem-root", s.data, "-log-level", "warn")
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = &out, &out
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.command = command
+	s.mu.Unlock()
+	defer func() {
+		if t.Failed() {
+			s.kill()
+			t.Logf("the server says: %s", out.String())
+		}
+	}()
+	await(t, func() bool {
+		c, err := net.DialTimeout("tcp", s.address, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+}
+
+// kill ends the server as a crash does.
+func (s *googleServer) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.command == nil {
+		return
+	}
+	_ = s.command.Process.Kill()
+	_ = s.command.Wait()
+	s.command = nil
+}
+
+// with does something with an object.
+func (s *googleServer) with(t testing.TB, key string, do func(ctx context.Context, o *storage.ObjectHandle) error) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	client, err := storage.NewClient(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(do(ctx, client.Bucket("models").Object(key)), client.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *googleServer) put(t testing.TB, key, encoding string, data []byte) {
+	t.Helper()
+	s.with(t, key, func(ctx context.Context, o *storage.ObjectHandle) error {
+		w := o.NewWriter(ctx)
+		w.ContentEncoding = encoding
+		_, err := w.Write(data)
+		return errors.Join(err, w.Close())
+	})
+}
+
+// TestGoogle fetches from a server that speaks Google's interface.
+func TestGoogle(t *testing.T) {
+	server := newGoogleServer(t)
+	small, large := content(1000, 1), content(64<<20, 2)
+	for key, data := range map[string][]byte{"small.mar": small, "empty.mar": {}, "a b/ü%20+?.mar": small, "deep/large.mar": large} {
+		server.put(t, key, "", data)
+	}
+	server.put(t, "packed.mar", "gzip", small)
+	server.put(t, "packed.tar.gz", "gzip", small)
+	tests := map[string]struct {
+		url    string
+		env    [2]string // a variable and its value
+		change func(*Options)
+		want   []byte
+		kind   fault.Kind
+		cause  string // "": it works
+	}{
+		"small":           {url: "gs://models/small.mar", want: small},
+		"in capitals":     {url: "GS://models/small.mar", want: small},
+		"empty":           {url: "gs://models/empty.mar", want: []byte{}},
+		"large":           {url: "gs://models/deep/large.mar", want: large},
+		"pinned":          {url: "gs://models/deep/large.mar" + pinOf(large), want: large},
+		"anonymous":       {url: "gs://models/small.mar?anonymous=true", want: small},
+		"a gzip file":     {url: "gs://models/packed.tar.gz", want: small},
+		"packed":          {url: "gs://models/packed.mar", kind: fault.DownloadFailed, cause: "Content-Encoding gzip; upload the archive without compression"},
+		"another pin":     {url: "gs://models/small.mar" + pinOf(large), kind: fault.DownloadFailed, cause: "and not sha256="},
+		"too large":       {url: "gs://models/deep/large.mar", change: func(o *Options) { o.MaxBytes = 1 << 20 }, kind: fault.DownloadFailed, cause: "larger than 1048576 bytes"},
+		"missing":         {url: "gs://models/none.mar", kind: fault.ModelNotFound, cause: "the object store answered"},
+		"missing bucket":  {url: "gs://nobody/small.mar", kind: fault.ModelNotFound, cause: "the object store answered"},
+		"not allowed":     {url: "gs://models/small.mar", change: func(o *Options) { o.Allowed = []string{"s3://.*"} }, kind: fault.ModelNotFound, cause: "allowed_urls"},
+		"allowed":         {url: "gs://models/small.mar", change: func(o *Options) { o.Allowed = []string{"gs://models/.*"} }, want: small},
+		"who is nobody":   {url: "gs://models/small.mar?anonymous=perhaps", kind: fault.DownloadFailed, cause: "anonymous can be true or false"},
+		"unknown setting": {url: "gs://models/small.mar?access_id=-", kind: fault.DownloadFailed, cause: "the parameter access_id is not known"},
+		"another universe": {
+			url: "gs://models/small.mar?universe_domain=evil.example", kind: fault.DownloadFailed, cause: "the parameters universe_domain of a gs URL are for the operator",
+			change: func(o *Options) { o.Allowed = []string{"gs://.*"} },
+		},
+		"one that is listed": {
+			url: "gs://models/small.mar?universe_domain=ours.example", want: small,
+			change: func(o *Options) { o.Allowed = []string{`gs://models/.*universe_domain=ours\.example`} },
+		},
+		"nobody listens": {
+			url: "gs://models/small.mar", kind: fault.DownloadFailed, cause: "connection refused (it was tried 4 times)", env: [2]string{"STORAGE_EMULATOR_HOST", "127.0.0.1:1"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tt.env[0] != "" {
+				t.Setenv(tt.env[0], tt.env[1])
+			}
+			got, err := newBench(t, tt.change).get(t, tt.url)
+			if tt.cause == "" {
+				if err != nil || !bytes.Equal(got, tt.want) {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+				return
+			}
+			message := failedFrom(tt.url)
+			switch {
+			case tt.cause == "allowed_urls":
+				message = "Given URL " + tt.url + " does not match any allowed URL(s)"
+			case tt.kind == fault.ModelNotFound:
+				message = "Model not found at: " + tt.url
+			}
+			refused(t, err, tt.kind, message, tt.cause)
+		})
+	}
+	t.Run("a crash in the middle", func(t *testing.T) { crash(t, server, "gs://models/deep/large.mar", large, nil) })
+	changed := content(48<<20, 3)
+	t.Run("a crash and another object", func(t *testing.T) {
+		crash(t, server, "gs://models/deep/large.mar", changed, func() { server.put(t, "deep/large.mar", "", changed) })
+	})
+	server.put(t, "gone.mar", "", large)
+	t.Run("a crash and no object", func(t *testing.T) {
+		crash(t, server, "gs://models/gone.mar", nil, func() {
+			server.with(t, "gone.mar", func(ctx context.Context, o *storage.ObjectHandle) error { return o.Delete(ctx) })
+		})
+	})
+}
+
+// googleAccount writes a service account's key, as the console gives it, whose tokens a server of the test issues.
+func googleAccount(t *testing.T, tokens string) string {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "flambeau@test.invalid", "private_key_id": "1", "token_uri": tokens,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "account.json")
+	mustWrite(t, path, text)
+	return path
+}
+
+// TestGoogleCredentials: the metadata service, which gives a machine's own account, is one of the test's, and so is the one for a key's tokens.
+func TestGoogleCredentials(t *testing.T) {
+	var metadata atomic.Int64
+	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/universe-domain"), strings.HasSuffix(r.URL.Path, "/universe_domain"):
+			w.Header().Set("Metadata-Flavor", "Google")
+			_, _ = w.Write([]byte("flambeau.invalid"))
+		case strings.HasPrefix(r.URL.Path, "/computeMetadata/"):
+			metadata.Add(1)
+			w.Header().Set("Metadata-Flavor", "Google")
+			_, _ = w.Write([]byte(`{"access_token":"of-the-machine","token_type":"Bearer","expires_in":3600}`))
+		case r.URL.Path == "/token":
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"error":"invalid_grant","error_description":"Invalid JWT Signature."}`))
+		}
+	})
+	t.Setenv("STORAGE_EMULATOR_HOST", "")
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(srv.URL, "http://"))
+	const url = "gs://models/small.mar"
+	t.Run("a file that is not there", func(t *testing.T) {
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
+		_, err := newBench(t, nil).get(t, url)
+		refused(t, err, fault.ModelNotFound, "Model not found at: "+url, "set GOOGLE_APPLICATION_CREDENTIALS in the server's environment")
+	})
+	t.Run("a key that does not hold", func(t *testing.T) {
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", googleAccount(t, srv.URL+"/token"))
+		_, err := newBench(t, nil).get(t, url)
+		refused(t, err, fault.DownloadFailed, failedFrom(url), "Invalid JWT Signature")
+		if strings.Contains(fmt.Sprint(err), "PRIVATE KEY") {
+			t.Errorf("a secret is told: %v", err)
+		}
+	})
+	if n := metadata.Load(); n != 0 {
+		t.Errorf("the machine's own account was asked for %d times", n)
+	}
+	t.Run("the machine's own account", func(t *testing.T) {
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
+		const url = url + "?universe_domain=flambeau.invalid" // where nothing is
+		b := newBench(t, func(o *Options) { o.Allowed = []string{`gs://models/.*\?universe_domain=flambeau\.invalid`} })
+		_, err := b.get(t, url)
+		refused(t, err, fault.DownloadFailed, failedFrom(url), "storage.flambeau.invalid")
+		if metadata.Load() == 0 {
+			t.Error("it was not asked for")
+		}
+		if strings.Contains(fmt.Sprint(err, b.log), "of-the-machine") {
+			t.Errorf("a secret is told: %v", err)
+		}
+	})
+}
