@@ -19,7 +19,7 @@ BUF := $(GO) tool -modfile=tools/buf/go.mod buf
 DEADCODE := $(GO) tool -modfile=tools/check/go.mod deadcode
 SHFMT := $(GO) tool -modfile=tools/check/go.mod shfmt
 
-SCRIPTS := .ci/run $(wildcard tools/*.sh test/*.sh examples/*/*.sh)
+SCRIPTS := .ci/run $(wildcard tools/*.sh test/*.sh test/*/*.sh examples/*/*.sh)
 export GO
 
 .PHONY: help
@@ -33,10 +33,11 @@ run: ## Set everything up and serve the example model in the foreground
 	@tools/run.sh
 
 .PHONY: build
-build: ## Build bin/flambeau (no cgo), bin/flambeau-onnx, and bin/libflambeau.so (for Python workers)
+build: ## Build bin/flambeau (no cgo), bin/flambeau-onnx with ONNX Runtime, and bin/libflambeau.so (for Python workers)
 	@tools/prerequisites.sh
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/flambeau ./cmd/flambeau
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/flambeau-onnx ./cmd/flambeau-onnx
+	@tools/onnxruntime.sh bin/lib
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -buildmode=c-shared -o bin/libflambeau.so ./cmd/libflambeau
 
 .PHONY: wheel

@@ -2,6 +2,7 @@ package handlersdk
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -15,8 +16,11 @@ import (
 
 // adapter is a Handler as the server sees it: values for frames, failures for panics.
 type adapter struct {
-	mu      sync.Mutex // one call of the handler at a time
 	handler Handler
+
+	// mu lets one call of the handler in at a time; Handle of a concurrent one only reads it.
+	mu         sync.RWMutex
+	concurrent bool // set by Load
 }
 
 var _ pluginserver.Backend = (*adapter)(nil)
@@ -36,8 +40,15 @@ func (a *adapter) Load(ctx context.Context, req *backendv1.LoadRequest) (*backen
 		}
 		return nil
 	})
+	var resp *backendv1.LoadResponse
 	if err == nil {
-		return &backendv1.LoadResponse{}, nil
+		err = guard(func() (err error) {
+			resp, err = a.introduce()
+			return err
+		})
+	}
+	if err == nil {
+		return resp, nil
 	}
 	failure := &backendv1.LoadFailure{Message: err.Error(), Detail: err.Error(), OutOfMemory: errors.Is(err, ErrOutOfMemory)}
 	if p, ok := errors.AsType[*panicError](err); ok {
@@ -46,19 +57,52 @@ func (a *adapter) Load(ctx context.Context, req *backendv1.LoadRequest) (*backen
 	return &backendv1.LoadResponse{Failure: failure}, nil
 }
 
+// introduce is what the handler says about itself.
+func (a *adapter) introduce() (*backendv1.LoadResponse, error) {
+	resp := &backendv1.LoadResponse{}
+	if f, ok := a.handler.(Featured); ok {
+		resp.Features = append(resp.Features, f.Features()...)
+	}
+	if _, ok := a.handler.(Streamer); ok {
+		resp.Features = append(resp.Features, backendv1.FeatureStreams)
+	}
+	if c, ok := a.handler.(Concurrent); ok && c.Concurrent() {
+		a.concurrent = true
+		resp.Features = append(resp.Features, backendv1.FeatureConcurrent)
+	}
+	if d, ok := a.handler.(Describer); ok {
+		text, err := json.Marshal(d.Describe())
+		if err != nil {
+			return nil, fmt.Errorf("describe: %w", err)
+		}
+		resp.DescriptionJson = text
+	}
+	return resp, nil
+}
+
 // Run implements pluginserver.Backend.
 func (a *adapter) Run(ctx context.Context, batch []byte, give pluginserver.Give) error {
 	head, in, err := frame.DecodeBatch(batch)
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	if a.concurrent {
+		a.mu.RLock()
+		defer a.mu.RUnlock()
+	} else {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+	}
 	ctx, cancel := withDeadline(ctx, in)
 	defer cancel()
+	ctx = withRequestIDs(ctx, in)
 	var out []Result
 	err = guard(func() (err error) {
-		out, err = a.handler.Handle(ctx, itemsFrom(in))
+		if s, ok := a.handler.(Streamer); ok {
+			out, err = s.HandleStream(ctx, itemsFrom(in), emitter(ctx, head, len(in), give))
+		} else {
+			out, err = a.handler.Handle(ctx, itemsFrom(in))
+		}
 		return err
 	})
 	var results []frame.Result
@@ -78,6 +122,21 @@ func (a *adapter) Run(ctx context.Context, batch []byte, give pluginserver.Give)
 		results = resultsTo(out)
 	}
 	return give(true, frame.EncodeResults(frame.KindResults, head.BatchID, results))
+}
+
+// emitter gives pieces to the server, each in a frame with empty results for the items that it is not for.
+func emitter(ctx context.Context, head frame.Head, items int, give pluginserver.Give) Emit {
+	return func(index int, piece Result) error {
+		if index < 0 || index >= items {
+			return fmt.Errorf("a piece was given to item %d of a batch of %d", index, items)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		results := make([]frame.Result, items)
+		results[index] = resultsTo([]Result{piece})[0]
+		return give(false, frame.EncodeResults(frame.KindPiece, head.BatchID, results))
+	}
 }
 
 // withDeadline bounds ctx by the latest deadline, if every item has one.

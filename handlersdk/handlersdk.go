@@ -7,10 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	backendv1 "github.com/flambeau-serve/flambeau/proto/backend/v1"
 )
 
-// Handler runs a model. Its methods are never called at the same time.
+// Handler runs a model. Its methods are never called at the same time, unless it is Concurrent.
 type Handler interface {
 	// Initialize gets the model ready; nothing is handled before it has returned nil.
 	Initialize(ctx context.Context, m Model) error
@@ -29,6 +33,57 @@ type WarmUpper interface {
 type Closer interface {
 	// Close is called once, when nothing is being handled any more. It is not called when the process is killed.
 	Close() error
+}
+
+// Streamer is a Handler that can answer in pieces.
+type Streamer interface {
+	Handler
+	// HandleStream is called in place of Handle. Before it returns it may give pieces of the answers by emit; what it returns ends each answer, and may
+	// be empty then. ctx ends when nobody reads any more.
+	HandleStream(ctx context.Context, items []Item, emit Emit) ([]Result, error)
+}
+
+// Emit gives a piece of the answer to the item at index, at once. Status and headers count in an answer's first piece, and a piece without body and
+// headers is dropped. An error means that the server cannot be reached, or that there is no such item.
+type Emit func(index int, piece Result) error
+
+// Concurrent is a Handler that handles several batches at the same time, each in a goroutine of its own. The server bounds their number.
+type Concurrent interface {
+	Handler
+	// Concurrent is asked once, after Initialize.
+	Concurrent() bool
+}
+
+// Featured is a Handler with optional abilities that the server knows by name (docs/protocol.md).
+type Featured interface {
+	// Features is asked once, after Initialize.
+	Features() []string
+}
+
+// FeatureOIPBinary says that a request of the Open Inference Protocol may be handed over as it came: the part "body" is JSON, or JSON and raw tensors
+// behind it if the item has the header inference-header-content-length, and the answer has the same form.
+const FeatureOIPBinary = backendv1.FeatureOIPBinary
+
+// Describer is a Handler that tells what its model takes and gives. Clients of the Open Inference Protocol ask for that.
+type Describer interface {
+	// Describe is called once, after Initialize.
+	Describe() Description
+}
+
+// Description is what a model takes and gives, in the words of the Open Inference Protocol.
+type Description struct {
+	Platform string              `json:"platform,omitempty"`  // for instance onnxruntime_onnx; "" for none
+	MaxBatch int                 `json:"max_batch,omitempty"` // rows that an input may have; 0: no input has a dimension for them
+	Inputs   []Port              `json:"inputs,omitempty"`
+	Outputs  []Port              `json:"outputs,omitempty"`
+	Labels   map[string][]string `json:"labels,omitempty"` // names of the classes, by output
+}
+
+// Port is one input or output.
+type Port struct {
+	Name     string       `json:"name"`
+	DataType tensor.DType `json:"datatype"`
+	Shape    []int64      `json:"shape"` // -1 for a dimension of any size
 }
 
 // NoGPU is Model.GPU on a machine or for a model without one.
@@ -71,6 +126,30 @@ func (i *Item) Part(name string) (Part, bool) {
 		}
 	}
 	return Part{}, false
+}
+
+// Body gives what a request is about, as most TorchServe handlers find it: the part "data" (a form's field), else "body" (the whole request), else the
+// first part. Without any part it is empty.
+func (i *Item) Body() Part {
+	for _, name := range []string{"data", "body"} {
+		if p, ok := i.Part(name); ok {
+			return p
+		}
+	}
+	if len(i.Parts) > 0 {
+		return i.Parts[0]
+	}
+	return Part{}
+}
+
+// Get gives the first value of a header, "" without one. The name may be in any case.
+func (i *Item) Get(name string) string {
+	for _, h := range i.Header {
+		if strings.EqualFold(h.Name, name) {
+			return h.Value
+		}
+	}
+	return ""
 }
 
 // Result is the answer to one item.

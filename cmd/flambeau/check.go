@@ -22,6 +22,7 @@ import (
 	"github.com/flambeau-serve/flambeau/modelstore/check"
 	"github.com/flambeau-serve/flambeau/plugins/python"
 	"github.com/flambeau-serve/flambeau/plugins/python/inspect"
+	backendv1 "github.com/flambeau-serve/flambeau/proto/backend/v1"
 )
 
 // exitFound is `flambeau check`'s status for archives that will not work. Its own command line's mistakes are exitFailed.
@@ -162,6 +163,7 @@ func newChecker(cfg *config.Config, command *python.Command, interpreter string,
 	return check.New(check.Options{ //nolint:wrapcheck // it says what is missing
 		Inspector: inspector, Env: cfg.Env.All, Installs: installs, Handler: cfg.DefaultHandler, Envelope: cfg.Envelope,
 		Workers: cmp.Or(cfg.DefaultWorkers, gpus, runtime.NumCPU()), GPUs: &gpus, TempDir: cfg.Env.TempDir,
+		Protocol: backendv1.ProtocolVersion,
 	})
 }
 

@@ -5,7 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
 
+	"github.com/flambeau-serve/flambeau/frontend/grpcapi"
 	"github.com/flambeau-serve/flambeau/frontend/httpapi"
 	"github.com/flambeau-serve/flambeau/internal/config"
 )
@@ -13,8 +18,58 @@ import (
 // listener is one open listener and the key that moves it.
 type listener struct {
 	name, key string
-	address   config.Address
-	server    *httpapi.Server
+	address   fmt.Stringer
+	server    listening
+}
+
+// listening is an open listener of either kind.
+type listening interface {
+	Addr() string
+	Serve() error
+	Shutdown(ctx context.Context) error
+}
+
+// openGRPC opens the gRPC listener, if there is something to serve on it. When nobody has set its address, and somebody else has it, the server does
+// without: several servers may run on one machine.
+func (s *server) openGRPC(ctx context.Context, log *slog.Logger) error {
+	if s.protocol == nil {
+		return nil
+	}
+	where := net.JoinHostPort(s.cfg.GRPCInference.Host, strconv.Itoa(s.cfg.GRPCInference.Port))
+	opts := grpcapi.Options{
+		Protocol: s.protocol, Keys: s.keys, Logger: log, MaxRequestSize: s.cfg.MaxRequestBytes,
+		MaxAge: s.cfg.GRPCInference.MaxAge, MaxAgeGrace: s.cfg.GRPCInference.MaxAgeWait,
+	}
+	if s.cfg.GRPCTLS {
+		var err error
+		if opts.TLS, err = certificateOnce(s.cfg.TLS)(); err != nil {
+			return err
+		}
+	}
+	g, err := grpcapi.Listen(ctx, where, opts)
+	switch {
+	case err == nil:
+		s.listeners = append(s.listeners, listener{"gRPC", "grpc_inference_port", grpcAddress{g.Addr(), s.cfg.GRPCTLS}, g})
+	case errors.Is(err, syscall.EADDRINUSE) && s.cfg.Value("grpc_inference_port").Origin.Kind == config.FromDefault:
+		log.Warn("there is no gRPC API: another program has its address; set grpc_inference_port to have one", "address", where)
+	default:
+		return fmt.Errorf("%w; stop what uses it, or change grpc_inference_port in config.properties", err)
+	}
+	return nil
+}
+
+// grpcAddress is an address of gRPC as people read it.
+type grpcAddress struct {
+	where  string
+	secure bool
+}
+
+// String gives it.
+func (a grpcAddress) String() string {
+	if a.secure {
+		return "grpcs://" + a.where
+	}
+	return "grpc://" + a.where
 }
 
 // openListeners opens TorchServe's three listeners, or two when inference and management share an address.

@@ -62,6 +62,7 @@ func (p *program) commands() []command {
 		{name: "run", about: "run one request through a model, with no server", run: p.runModel},
 		{name: "torchserve", about: "TorchServe's command line", run: p.torchserve},
 		{name: "check", about: "say what will fail with an archive, without running its code", run: p.check},
+		{name: "new", about: "write the project of a handler in Go, which builds", run: p.newProject},
 		{name: "ps", about: "list the models of a server and what their workers do", run: p.ps, group: "look at a server"},
 		{name: "show", about: "show everything about one model", run: p.show},
 		{name: "events", about: "tell what happened", run: p.events},

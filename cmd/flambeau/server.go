@@ -12,6 +12,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/frontend/httpapi"
 	"github.com/flambeau-serve/flambeau/frontend/httpapi/token"
+	"github.com/flambeau-serve/flambeau/frontend/oipserver"
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/logfiles"
 )
@@ -21,7 +22,9 @@ type server struct {
 	cfg        *config.Config
 	torchserve bool // it was started by that command
 	core       *core
-	keys       *token.Keys // nil when tokens are off
+	models     httpapi.Models    // as clients change them
+	protocol   *oipserver.Server // nil: only TorchServe's part of it is served
+	keys       *token.Keys       // nil when tokens are off
 	measures   *measures
 	listeners  []listener
 	progress   progress
@@ -102,11 +105,18 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 			return fmt.Errorf("the key file: %w; start the server in a folder that can be written, or use --disable-token-auth", err)
 		}
 	}
+	s.models = s.snapshots.recorded(s.core.managed())
+	if s.protocol, err = s.newProtocol(); err != nil {
+		return err
+	}
 	api, err := httpapi.New(s.apiOptions(logs)) //nolint:contextcheck // its handlers have their requests' contexts
 	if err != nil {
 		return fmt.Errorf("the HTTP API: %w", err)
 	}
 	if s.listeners, err = openListeners(ctx, cfg, api); err != nil {
+		return err
+	}
+	if err := s.openGRPC(ctx, log); err != nil {
 		return err
 	}
 	s.progress.Listening(s.listeners)
@@ -124,7 +134,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 func (s *server) apiOptions(logs *logfiles.Logs) httpapi.Options {
 	cfg := s.cfg
 	return httpapi.Options{
-		Predictor: s.core.dispatcher, Models: s.snapshots.recorded(s.core.managed()), Metrics: s.measures.metrics, Admin: s.core.admin(s.core.deployer), Keys: s.keys, Logger: logs.Server(),
+		Predictor: s.core.dispatcher, Models: s.models, Protocol: s.protocol, Metrics: s.measures.metrics, Admin: s.core.admin(s.core.deployer), Keys: s.keys, Logger: logs.Server(),
 		AccessLog: func(e httpapi.AccessEntry) { logs.Access(e.At.Add(e.Took), e.Line()+" "+e.RequestID) },
 		ModelAPI:  cfg.ModelAPI, OpenInference: cfg.OpenInference, MaxRequestSize: cfg.MaxRequestBytes, MaxInflightBytes: cfg.InflightBytes,
 		CORS: httpapi.CORS{Origin: cfg.CORS.Origin, Methods: cfg.CORS.Methods, Headers: cfg.CORS.Headers},

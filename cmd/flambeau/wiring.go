@@ -115,7 +115,7 @@ const longestLoad = 24 * time.Hour
 
 func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command *python.Command, log *slog.Logger, watch observer) rollout.Options {
 	gpus := countGPUs(cfg)
-	onnx := newNative(cfg, command)
+	programs := newNative(cfg, command)
 	available := rollout.Available
 	if !cfg.SwapMemoryGuard {
 		available = nil
@@ -129,8 +129,11 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 		},
 		Launcher: c.launcher, Archives: c.archives, Limits: limits, Presets: presets(cfg),
 		Process: func(r rollout.ProcessRequest) (backend.ProcessSpec, error) {
-			if r.Runtime == archive.RuntimeONNX {
-				return onnx.ONNX(r.Dir, r.Workers) //nolint:wrapcheck // rollout says which worker it is about
+			switch r.Runtime {
+			case archive.RuntimeONNX:
+				return programs.ONNX(r.Dir, r.Workers) //nolint:wrapcheck // rollout says which worker it is about
+			case archive.RuntimePlugin:
+				return programs.Plugin(r.Dir, r.Program, r.Args, r.Workers) //nolint:wrapcheck // the same
 			}
 			spec, err := command.Spec(r.Runtime, r.Dir)
 			return spread(extras(r.Provided).Add(spec), &r), err //nolint:wrapcheck // rollout says which worker it is about

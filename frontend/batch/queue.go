@@ -65,6 +65,7 @@ type outcome struct {
 type Times struct {
 	Queued time.Duration // from its arrival until its batch left
 	Ran    time.Duration // in the worker, with its batch; 0 when it did not get there
+	Run    *Execution    // that of its batch; nil when it did not get there
 }
 
 // New makes a queue for the slots of pool. Nothing leaves it until Run is called.

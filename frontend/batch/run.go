@@ -4,12 +4,30 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
+
+// Execution is one run of a batch, which its requests share.
+type Execution struct {
+	Rows    int // samples in the batch
+	counted atomic.Bool
+}
+
+// First says once that an execution is to be counted: to the first of its requests that asks.
+func (e *Execution) First() bool { return !e.counted.Swap(true) }
+
+func newExecution(items []infer.Item) *Execution {
+	e := &Execution{}
+	for i := range items {
+		e.Rows += max(items[i].Rows, 1)
+	}
+	return e
+}
 
 // run runs a batch and answers its requests.
 func run(ctx context.Context, slot backend.Slot, batch []*pending) {
@@ -19,10 +37,10 @@ func run(ctx context.Context, slot backend.Slot, batch []*pending) {
 	}
 	begun := time.Now()
 	results, err := execute(ctx, slot, items)
-	ran := time.Since(begun)
+	ran, execution := time.Since(begun), newExecution(items)
 	slot.Release() // before the answers, so that a client's next request finds the worker free
 	for i, p := range batch {
-		o := outcome{err: err, times: Times{Queued: begun.Sub(p.arrived), Ran: ran}}
+		o := outcome{err: err, times: Times{Queued: begun.Sub(p.arrived), Ran: ran, Run: execution}}
 		if err == nil {
 			p.note(&results[i])
 			o.result, o.err = results[i], results[i].Err
@@ -67,15 +85,15 @@ func runSteps(ctx context.Context, slot backend.Slot, batch []*pending, renew fu
 			}
 		}
 		results, err := execute(ctx, slot, items)
-		batch = renew(settle(batch, results, err), slot.Retiring())
+		batch = renew(settle(batch, results, err, newExecution(items)), slot.Retiring())
 	}
 }
 
 // settle answers the requests of a step that are done, passes on the answers of the others, and gives those.
-func settle(batch []*pending, results []infer.Result, err error) []*pending {
+func settle(batch []*pending, results []infer.Result, err error, execution *Execution) []*pending {
 	var more []*pending
 	for i, p := range batch {
-		o := outcome{err: err, times: Times{Queued: p.begun.Sub(p.arrived), Ran: time.Since(p.begun)}}
+		o := outcome{err: err, times: Times{Queued: p.begun.Sub(p.arrived), Ran: time.Since(p.begun), Run: execution}}
 		if err == nil {
 			p.note(&results[i])
 			o.result, o.err = results[i], results[i].Err

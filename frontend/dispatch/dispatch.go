@@ -105,9 +105,8 @@ func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.
 	total := time.Since(begun)
 	if err != nil {
 		err = explain(ref, err)
-	} else {
-		d.answered(v, begun)
 	}
+	d.answered(v, begun, &item, times, err)
 	if d.opts.Observe != nil {
 		d.opts.Observe(Observation{
 			Ref: ref, Taken: v.Ref(), ID: item.ID, Times: times, Total: total, Status: result.Status, Err: err,

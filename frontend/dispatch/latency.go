@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flambeau-serve/flambeau/frontend/batch"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
@@ -16,7 +17,8 @@ const (
 
 // window has the times of a version's latest answers: a ring of a fixed size.
 type window struct {
-	born time.Time
+	born  time.Time
+	tally tally
 
 	mu    sync.Mutex // guards what follows
 	ring  [windowSize]answer
@@ -74,12 +76,17 @@ func (d *Dispatcher) Latency(ref infer.ModelRef) (p50, p99 time.Duration, n int)
 	return w.latency(time.Now())
 }
 
-// answered notes that a version answered a request that arrived at begun; one that was removed meanwhile needs no note.
-func (d *Dispatcher) answered(v *rollout.Version, begun time.Time) {
+// answered notes how a version answered a request that arrived at begun; one that was removed meanwhile needs no note.
+func (d *Dispatcher) answered(v *rollout.Version, begun time.Time, item *infer.Item, times batch.Times, err error) {
 	d.mu.Lock()
 	w := d.windows[v]
 	d.mu.Unlock()
-	if w != nil {
-		w.observe(time.Now(), begun)
+	if w == nil {
+		return
 	}
+	now := time.Now()
+	if err == nil {
+		w.observe(now, begun)
+	}
+	w.tally.count(now, now.Sub(begun), max(item.Rows, 1), times, err != nil)
 }

@@ -18,6 +18,8 @@ const (
 	statusResetContent    = 205
 	statusExpectation     = 417
 	statusNotImplemented  = 501
+	statusUnsupported     = 415
+	statusUnavailable     = 503
 	firstErrorStatus      = 400 // from here on TorchServe closes the connection
 	firstServerError      = 500
 	lowestStatus          = 200 // of an answer's end
@@ -112,6 +114,12 @@ func errorJSON(p *problem) []byte {
 	b = append(b, ",\n  \"message\": "...)
 	b = appendJSONString(b, p.message)
 	return append(b, "\n}\n"...)
+}
+
+// protocolErrorJSON is the same with the member that clients of the Open Inference Protocol read.
+func protocolErrorJSON(p *problem) []byte {
+	b := appendJSONString([]byte("{\n  \"error\": "), p.message)
+	return append(append(b, ",\n  "...), errorJSON(p)[len("{\n  "):]...)
 }
 
 // appendJSONString writes a string as TorchServe does: nothing escaped but what must be, and the two line separators.

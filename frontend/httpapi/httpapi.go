@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/flambeau-serve/flambeau/frontend/httpapi/token"
+	"github.com/flambeau-serve/flambeau/frontend/oipserver"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
@@ -50,10 +51,11 @@ type CORS struct{ Origin, Methods, Headers string }
 
 // Options are what an API needs. Zero values mean what their comments say.
 type Options struct {
-	Predictor Predictor // required
-	Models    Models    // required
-	Metrics   Metrics   // nil: nothing is counted, and there is no /metrics
-	Admin     *Admin    // nil: there is no /admin
+	Predictor Predictor         // required
+	Models    Models            // required
+	Metrics   Metrics           // nil: nothing is counted, and there is no /metrics
+	Admin     *Admin            // nil: there is no /admin
+	Protocol  *oipserver.Server // nil: below /v2 there is only what TorchServe has
 	Keys      *token.Keys
 	Logger    *slog.Logger      // nil: nothing is logged
 	AccessLog func(AccessEntry) // called after each answer, from the request's goroutine; nil: nobody is told

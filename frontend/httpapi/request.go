@@ -34,6 +34,7 @@ type request struct {
 	held     int64 // bytes taken from the budget
 	bodyDone bool  // nothing of the body is left on the connection
 	status   int   // of the answer, 0 before it
+	protocol bool  // it is of the Open Inference Protocol, whose errors have a member of their own
 }
 
 // connKey is the context key under which a request's connection is found.
@@ -84,6 +85,7 @@ func (a *API) serve(q *request) (answer, error) {
 	if len(q.segments) == 0 {
 		return answer{}, methodNotAllowed()
 	}
+	q.protocol = a.opts.Protocol != nil && q.port != Management && q.port != MetricsPort && q.segments[1] == "v2"
 	if q.segments[0] != "" {
 		return answer{}, notFound()
 	}

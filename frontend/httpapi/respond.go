@@ -174,6 +174,9 @@ func (a *API) sendProblem(q *request, p *problem) {
 		return
 	}
 	ans := answer{status: p.status, kind: a.fixed.json[0], body: errorJSON(p)}
+	if q.protocol {
+		ans.body = protocolErrorJSON(p)
+	}
 	h := q.w.Header()
 	if p.reason != "" {
 		h[reasonHeader] = []string{p.reason}

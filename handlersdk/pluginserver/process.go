@@ -18,8 +18,8 @@ var ErrByHand = errors.New("this program is a backend of the Flambeau model serv
 // CheckCookie tells a process that was started by the server from one that was started by hand.
 func CheckCookie() error {
 	if os.Getenv(backendv1.CookieKey) != backendv1.CookieValue {
-		return fmt.Errorf("%w: name it as a model's backend in the server's configuration instead (%s is not set to this version's value)",
-			ErrByHand, backendv1.CookieKey)
+		return fmt.Errorf("%w: put its folder into the model store instead (%s is not set to this version's value; %s)",
+			ErrByHand, backendv1.CookieKey, backendv1.ProtocolMarker)
 	}
 	return nil
 }

@@ -67,6 +67,7 @@ type Config struct {
 	MaxResponseBytes int64
 	SequenceHeaders  SequenceHeaders
 	OpenInference    bool
+	Protocol         string // open_inference: auto, full or torchserve
 
 	// Archives.
 	MaxUnpackedBytes int64

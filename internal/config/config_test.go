@@ -65,7 +65,7 @@ func TestDefaults(t *testing.T) {
 		SequenceHeaders:  SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
 		MaxUnpackedBytes: 512 << 30, MaxDownloadBytes: 256 << 30,
 		Watch: true, StorePoll: 30 * time.Second, StoreSettle: 200 * time.Millisecond, StoreFolderSettle: 2 * time.Second, StoreRemoval: "auto",
-		StoreRemovalDelay: 10 * time.Second, DefaultVersionPolicy: "auto", Swap: "dual", SwapMemoryGuard: true, WarmUp: "auto", ModelCheck: "warn", RollbackKeep: 1,
+		StoreRemovalDelay: 10 * time.Second, DefaultVersionPolicy: "auto", Protocol: "auto", Swap: "dual", SwapMemoryGuard: true, WarmUp: "auto", ModelCheck: "warn", RollbackKeep: 1,
 		MetricsMode: "log", SystemMetrics: true, MetricsInterval: time.Minute,
 		Env: Environment{
 			TempDir: "/tmp", CacheDirs: noUsersCache(), PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs",
@@ -215,8 +215,8 @@ func TestWarnings(t *testing.T) {
 		{name: "unknown", file: "zzz=5", want: "the key zzz is not known and has no effect"},
 		{name: "java", file: "vmargs=-Xmx1g", want: "vmargs has no effect"},
 		{name: "java's default", file: "use_native_io=true"},
-		{name: "not yet", file: "enable_grpc_ssl=true", want: "enable_grpc_ssl has no effect yet"},
-		{name: "not yet, default", file: "grpc_inference_port=7070"},
+		{name: "not yet", file: "grpc_management_port=7", want: "grpc_management_port has no effect yet"},
+		{name: "not yet, default", file: "grpc_management_port=7071"},
 		{name: "for others", file: "NUM_WORKERS=1"},
 		{name: "half a boolean", file: "enable_model_api=yes", want: `"yes" is neither true nor false, and is taken for false`},
 		{name: "metrics mode", file: "metrics_mode=foo", want: `"foo" is none of log, prometheus, legacy; it is log then`},
@@ -307,6 +307,7 @@ inflight_max_bytes=113
 max_request_size=14
 max_response_size=15
 ts_open_inference_protocol=true
+open_inference=full
 metrics_mode=Prometheus
 metrics_config=/m.yaml
 model_metrics_auto_detect=true
@@ -348,7 +349,7 @@ grpc_inference_max_connection_age_ms=17
 		InitialWorkerPort: 9100, InitialDistributionPort: 29500, Python: "/usr/bin/python3.9", DefaultHandler: "h.py", Envelope: "kserve",
 		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, InflightBytes: 113, MaxRequestBytes: 14, MaxResponseBytes: 15,
 		SequenceHeaders: SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
-		OpenInference:   true, MetricsMode: "prometheus", MetricsConfig: "/m.yaml", MetricsAutoDetect: true, SystemMetricsCmd: "x.py --gpu 0",
+		OpenInference:   true, Protocol: "full", MetricsMode: "prometheus", MetricsConfig: "/m.yaml", MetricsAutoDetect: true, SystemMetricsCmd: "x.py --gpu 0",
 		MetricsInterval: 16 * s, Env: Environment{
 			TempDir: "/tmp", CacheDirs: noUsersCache(), PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs",
 		},

@@ -287,6 +287,9 @@ func requestOptions() []Option {
 			func(c *Config) *int64 { return &c.MaxResponseBytes }),
 		boolean("ts_open_inference_protocol", false, "Whether the general routes of the Open Inference Protocol are there. The environment variable is read "+
 			"always, and has to be `oip`.", func(c *Config) *bool { return &c.OpenInference }),
+		choice("open_inference", "auto", "What is served of the Open Inference Protocol (`/v2`): `full`, all of it, over REST and gRPC; `torchserve`, only what "+
+			"TorchServe answers. `auto`: `full` for `flambeau serve`, `torchserve` for the `torchserve` command.", []string{"auto", "full", "torchserve"},
+			func(c *Config) *string { return &c.Protocol }),
 		text("ts_header_key_sequence_id", "ts_request_sequence_id", "Header with a sequence's identifier.",
 			func(c *Config) *string { return &c.SequenceHeaders.ID }),
 		text("ts_header_key_sequence_start", "ts_request_sequence_start", "Header that begins a sequence.",
@@ -324,16 +327,17 @@ func grpcOptions() []Option {
 		return func(c *Config) *time.Duration { return &g(c).MaxAgeWait }
 	}
 	return []Option{
-		text("grpc_inference_address", "127.0.0.1", "Host of the gRPC inference API.", host(inference)).effect(Pending),
-		integer("grpc_inference_port", 7070, bounds{0, maxPort}, "Its port.", port(inference)).effect(Pending),
+		text("grpc_inference_address", "127.0.0.1", "Host of the gRPC inference API, which serves the Open Inference Protocol.", host(inference)),
+		integer("grpc_inference_port", 7070, bounds{0, maxPort}, "Its port. When it is not set and another program has it, there is no gRPC API.",
+			port(inference)),
 		text("grpc_management_address", "127.0.0.1", "Host of the gRPC management API.", host(management)).effect(Pending),
 		integer("grpc_management_port", 7071, bounds{0, maxPort}, "Its port.", port(management)).effect(Pending),
-		milliseconds("grpc_inference_max_connection_age_ms", "How long a connection lives; without a limit when it is not set.", age(inference)).effect(Pending),
-		milliseconds("grpc_inference_max_connection_age_grace_ms", "How long its calls may go on after that.", grace(inference)).effect(Pending),
+		milliseconds("grpc_inference_max_connection_age_ms", "How long a connection lives; without a limit when it is not set.", age(inference)),
+		milliseconds("grpc_inference_max_connection_age_grace_ms", "How long its calls may go on after that.", grace(inference)),
 		milliseconds("grpc_management_max_connection_age_ms", "How long a connection lives; without a limit when it is not set.",
 			age(management)).effect(Pending),
 		milliseconds("grpc_management_max_connection_age_grace_ms", "How long its calls may go on after that.", grace(management)).effect(Pending),
-		boolean("enable_grpc_ssl", false, "Whether gRPC uses `certificate_file` and `private_key_file`.", func(c *Config) *bool { return &c.GRPCTLS }).effect(Pending),
+		boolean("enable_grpc_ssl", false, "Whether gRPC uses `certificate_file` and `private_key_file`.", func(c *Config) *bool { return &c.GRPCTLS }),
 	}
 }
 

@@ -74,8 +74,49 @@ func HTTPStatus(err error) int {
 	return table[KindOf(err)].http
 }
 
-// GRPCCode is the code that err is answered with over gRPC.
-func GRPCCode(err error) codes.Code { return table[KindOf(err)].grpc }
+// GRPCCode is the code that err is answered with over gRPC: that of the HTTP status which overrides the table's, as TorchServe translates those that
+// handlers give.
+func GRPCCode(err error) codes.Code {
+	if f, ok := errors.AsType[*Error](err); ok && f.Code != 0 {
+		return codeOf(f.Code)
+	}
+	return table[KindOf(err)].grpc
+}
+
+// codeOf translates an HTTP status.
+func codeOf(status int) codes.Code {
+	switch status {
+	case http.StatusBadRequest:
+		return codes.InvalidArgument
+	case http.StatusUnauthorized:
+		return codes.Unauthenticated
+	case http.StatusForbidden:
+		return codes.PermissionDenied
+	case http.StatusNotFound:
+		return codes.NotFound
+	case http.StatusConflict:
+		return codes.Aborted
+	case http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
+		return codes.ResourceExhausted
+	case http.StatusRequestedRangeNotSatisfiable:
+		return codes.OutOfRange
+	case statusClientClosed:
+		return codes.Canceled
+	case http.StatusNotImplemented:
+		return codes.Unimplemented
+	case http.StatusServiceUnavailable:
+		return codes.Unavailable
+	case http.StatusGatewayTimeout:
+		return codes.DeadlineExceeded
+	}
+	switch status / 100 {
+	case 4:
+		return codes.FailedPrecondition
+	case 5:
+		return codes.Internal
+	}
+	return codes.Unknown
+}
 
 // Exception is the "type" of TorchServe's error JSON for err.
 func Exception(err error) string { return table[KindOf(err)].exception }

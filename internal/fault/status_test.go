@@ -64,6 +64,21 @@ func TestCodeOverridesTheTable(t *testing.T) {
 	}
 }
 
+// TestHandlersStatusesOverGRPC pins how TorchServe translates the statuses that handlers give.
+func TestHandlersStatusesOverGRPC(t *testing.T) {
+	for status, want := range map[int]codes.Code{
+		0: codes.Unavailable, 400: codes.InvalidArgument, 401: codes.Unauthenticated, 403: codes.PermissionDenied, 404: codes.NotFound, 409: codes.Aborted,
+		413: codes.ResourceExhausted, 416: codes.OutOfRange, 418: codes.FailedPrecondition, 429: codes.ResourceExhausted, 499: codes.Canceled,
+		500: codes.Internal, 501: codes.Unimplemented, 503: codes.Unavailable, 504: codes.DeadlineExceeded, 507: codes.Internal, 777: codes.Unknown,
+	} {
+		f := New(HandlerFailed, "m", nil)
+		f.Code = status
+		if got := GRPCCode(fmt.Errorf("wrapped: %w", f)); got != want {
+			t.Errorf("%d: %s, want %s", status, got, want)
+		}
+	}
+}
+
 func TestPlainErrorsAreInternal(t *testing.T) {
 	err := errors.New("surprise")
 	if KindOf(err) != Internal || HTTPStatus(err) != 500 || GRPCCode(err) != codes.Internal || Retryable(err) || Message(err) != "surprise" {

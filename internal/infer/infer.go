@@ -33,6 +33,7 @@ type Item struct {
 	// Sequence is the sequence that it belongs to, for models that keep state from one request to the next; "" for none.
 	Sequence string
 	Alone    bool // it must be a batch by itself, whatever the batch size
+	Rows     int  // samples that it holds, for statistics; 0 for one
 	// Emit takes each intermediate answer, in order and before the last one, which comes as every answer does. It is called
 	// from one goroutine at a time, must not block, and may be called after nobody waits any more. Nil: they are dropped.
 	Emit func(Result)

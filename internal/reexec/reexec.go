@@ -39,6 +39,9 @@ const (
 	ExitInLoad  Mode = "exit-in-load"  // exits with 4 when it is to load
 	Malformed   Mode = "malformed"     // answers a batch with bytes that are no frame
 	Miscount    Mode = "miscount"      // answers a batch with a frame of no results
+	Older       Mode = "older"         // answers Load as the first version of the protocol did, and batches with the number of items
+	Later       Mode = "later"         // the same, with fields, features and frames of a version that is yet to come
+	OtherOne    Mode = "other-version" // does its handshake for another version of the protocol
 	Chatty      Mode = "chatty"        // prints a marker and a line to stdout, and a line to stderr
 
 	sleep Mode = "sleep"
@@ -91,7 +94,10 @@ func run(mode Mode) {
 	case ExitAtStart:
 		_, _ = os.Stderr.WriteString("no such module: torch\n")
 		os.Exit(3)
-	case Malformed, Miscount:
+	case OtherOne:
+		_, _ = os.Stdout.WriteString("1|2|unix|/nonexistent/socket|grpc|\n")
+		pause()
+	case Malformed, Miscount, Older, Later:
 		if err := serveRaw(mode); err != nil {
 			panic(err)
 		}

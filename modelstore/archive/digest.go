@@ -172,6 +172,7 @@ func (t *treeSummer) visit(path string, d fs.DirEntry, err error) error {
 		return err
 	}
 	t.bytes += info.Size()
-	_, err = fmt.Fprintf(t.hash, "%q %d %d %d\n", name, info.Mode().Type(), info.Size(), info.ModTime().UnixNano())
+	kind := info.Mode().Type() | info.Mode()&0o100 // a program that gets the right to be run is another one
+	_, err = fmt.Fprintf(t.hash, "%q %d %d %d\n", name, kind, info.Size(), info.ModTime().UnixNano())
 	return err
 }

@@ -33,6 +33,9 @@ func (a *Archive) readMetadata(limits Limits, logger *slog.Logger) error {
 	text, err := readSmall(filepath.Join(a.Dir, manifestPath), limits.MetadataBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+		if is, err := a.readPlugin(limits, logger); is || err != nil {
+			return err
+		}
 		if !a.readONNX() {
 			return nil
 		}
@@ -46,6 +49,9 @@ func (a *Archive) readMetadata(limits Limits, logger *slog.Logger) error {
 		return manifestFault(err)
 	}
 	warnOfManifest(&a.Manifest, a.URL, logger)
+	if is, err := a.readPlugin(limits, logger); is || err != nil {
+		return err
+	}
 	a.Settings, err = a.readSettings(limits, logger)
 	return err
 }
@@ -122,7 +128,7 @@ func parseManifest(text []byte) (Manifest, error) {
 	if err != nil {
 		return Manifest{}, err
 	}
-	if m.Runtime != RuntimePython && m.Runtime != RuntimePython3 && m.Runtime != RuntimeLSP {
+	if m.Runtime != RuntimePython && m.Runtime != RuntimePython3 && m.Runtime != RuntimeLSP && m.Runtime != RuntimePlugin {
 		m.Runtime = ""
 	}
 	return m, nil

@@ -120,6 +120,14 @@ func (r *settingsReader) read(e yamlEntry) {
 		r.word(e, &r.s.Swap, SwapDual, SwapInPlace)
 	case "warmup":
 		r.warmUp(e)
+	case "plugin":
+		if v, ok := e.text(); ok {
+			r.s.Plugin = v
+		} else {
+			r.warn(e, "the path of a program in the archive")
+		}
+	case "pluginArgs":
+		r.pluginArgs(e)
 	}
 }
 
@@ -248,6 +256,25 @@ func (r *settingsReader) deviceIDs(e yamlEntry) {
 		ids = append(ids, id)
 	}
 	r.s.DeviceIDs = ids
+}
+
+// pluginArgs takes the arguments of a plugin; a number or a boolean stands for its text.
+func (r *settingsReader) pluginArgs(e yamlEntry) {
+	seq, ok := e.value.(*ast.SequenceNode)
+	if !ok {
+		r.warn(e, "a list of texts")
+		return
+	}
+	args := make([]string, 0, len(seq.Values))
+	for _, node := range seq.Values {
+		arg, ok := e.with(node).scalarText()
+		if !ok {
+			r.warn(e, "a list of texts")
+			return
+		}
+		args = append(args, arg)
+	}
+	r.s.PluginArgs = args
 }
 
 func (r *settingsReader) torchRun(e yamlEntry) {

@@ -41,9 +41,12 @@ type Archive struct {
 	InPlace     bool   // Dir is a link to the user's own folder
 	Kept        bool   // Dir is a folder that Keep left, and that Close does not remove
 	HasManifest bool   // MAR-INF/MANIFEST.json was there; without one Manifest has TorchServe's defaults and no model name
-	Problem     string // why it may be of no use although TorchServe takes it: a .mar that is no zip file; "" otherwise
-	Manifest    Manifest
-	Settings    Settings
+	Plugin      string // a plugin's program below Dir, "" for other runtimes
+	// Program is what a plugin's workers start: the program in Dir or, if Dir is the user's own folder, a copy, so that the user can write over theirs.
+	Program  string
+	Problem  string // why it may be of no use although TorchServe takes it: a .mar that is no zip file; "" otherwise
+	Manifest Manifest
+	Settings Settings
 	// Digest is "sha256:" and the hex digest of the archive file; of a folder, "tree:" and a digest of its files' names, sizes and times. "" when not known.
 	Digest string
 	// Source is where the model lies in the store, relative to it and with slashes; "" for one from elsewhere.
@@ -62,7 +65,7 @@ type Manifest struct {
 	CreatedOn       string
 	Description     string
 	ArchiverVersion string
-	Runtime         string // python, python3, LSP, onnx for a bare ONNX model, or "" when the manifest names one that there is not
+	Runtime         string // python, python3, LSP, plugin, onnx for a bare ONNX model, or "" when the manifest names one that there is not
 	Model           ManifestModel
 }
 
@@ -99,6 +102,9 @@ type Settings struct {
 	MaxRetryTimeout *time.Duration // absent: 300 seconds
 	ClientTimeout   *time.Duration // absent: no limit
 	JobQueueSize    *int           // absent: the server's
+
+	Plugin     string   // the program of a model that is one, relative to the archive
+	PluginArgs []string // its arguments
 
 	Swap   string         // dual, in_place, or "" for the server's
 	WarmUp []WarmUpSample // nil when absent: then the files of the folder warmup/ are the samples
@@ -148,7 +154,7 @@ func (a *Archive) Validate(name, runtime string) error {
 	case runtime == "" && a.Manifest.Runtime == "":
 		return &fault.Error{
 			Kind: fault.InvalidModel, Message: "Runtime is not defined or invalid.",
-			Hint: "the manifest's runtime is to be python, python3 or LSP",
+			Hint: "the manifest's runtime is to be python, python3, LSP or plugin",
 		}
 	}
 	return nil

@@ -168,7 +168,7 @@ func isOurs(key string) bool {
 	case "minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout", "deviceType", "deviceIds", "parallelType",
 		"parallelLevel", "torchrun", "maxRetryTimeoutInSec", "clientTimeoutInMills", "jobQueueSize", "useJobTicket", "sequenceBatching",
 		"continuousBatching", "asyncCommunication", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxSequenceJobQueueSize", "maxNumSequence",
-		"useVenv", "swap", "warmup", "<<":
+		"useVenv", "swap", "warmup", "plugin", "pluginArgs", "<<":
 		return true
 	}
 	return false
@@ -273,6 +273,15 @@ func (e yamlEntry) text() (string, bool) {
 		return node.Value.Value, true
 	}
 	return "", false
+}
+
+// scalarText gives the text of a value that is no list and no map, as it is written.
+func (e yamlEntry) scalarText() (string, bool) {
+	switch node := e.value.(type) {
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		return node.GetToken().Value, true
+	}
+	return e.text()
 }
 
 // shown is the value for a warning.

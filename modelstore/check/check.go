@@ -41,6 +41,8 @@ type Options struct {
 	GPUs *int
 	// MemoryBytes is the memory that is left for workers. 0: what the machine and the cgroup say.
 	MemoryBytes int64
+	// Protocol is the version of the protocol with plugins that the server speaks. 0: it is not compared.
+	Protocol int
 	// TempDir is where the server unpacks archives; "" when its room is not to be looked at.
 	TempDir string
 	// Limit is how long one check may take. 0: 20 seconds.
@@ -124,6 +126,7 @@ func (c *Checker) look(ctx context.Context, s *subject) error {
 	s.labels()
 	s.configFindings(&c.opts)
 	s.objects(c.opts.Env)
+	s.plugin(&c.opts)
 	s.sizes(&c.opts)
 	if ctx.Err() != nil {
 		return errors.Join(asked, context.Cause(ctx))

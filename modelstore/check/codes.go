@@ -52,6 +52,7 @@ const (
 	ConfigDevices           Code = "config_devices"
 	MemoryShort             Code = "memory_short"
 	DiskShort               Code = "disk_short"
+	PluginProtocol          Code = "plugin_protocol"
 )
 
 // Meaning says what a code stands for, in a sentence.
@@ -110,5 +111,6 @@ func Codes() []Meaning {
 		{ConfigDevices, "The configuration file asks for GPUs that this machine does not have."},
 		{MemoryShort, "The model's weights, once for each worker, are larger than the memory that is left."},
 		{DiskShort, "There is no room to unpack a second version beside this one."},
+		{PluginProtocol, "A plugin's program speaks another version of the server's protocol, or does not say which."},
 	}
 }

@@ -14,7 +14,7 @@ func serverKeys() []string {
 		"minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout", "deviceType", "deviceIds", "parallelType",
 		"parallelLevel", "torchrun", "maxRetryTimeoutInSec", "clientTimeoutInMills", "jobQueueSize", "useJobTicket", "sequenceBatching",
 		"continuousBatching", "asyncCommunication", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxSequenceJobQueueSize", "maxNumSequence",
-		"useVenv", "swap", "warmup",
+		"useVenv", "swap", "warmup", "plugin", "pluginArgs",
 	}
 }
 

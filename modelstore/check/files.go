@@ -66,7 +66,7 @@ func (s *subject) file(path string) {
 	}
 	f := member{path: filepath.ToSlash(rel), size: info.Size()}
 	// The head of most files says nothing that their name does not.
-	if f.size <= mostLFS || isSharedObject(f.path) || filepath.Ext(f.path) == "" {
+	if f.size <= mostLFS || isSharedObject(f.path) || filepath.Ext(f.path) == "" || f.path == filepath.ToSlash(s.archive.Plugin) {
 		head, err := readHead(path, headBytes)
 		if err == nil {
 			f.elf = isELF(head)

@@ -28,7 +28,7 @@ func (s *subject) manifestFindings() {
 		s.found.add(Error, ArchiveUnusable, "", 0, "make it with torch-model-archiver", "%s", a.Problem)
 		return
 	}
-	if !a.HasManifest && s.handler != "" {
+	if !a.HasManifest && (s.handler != "" || a.Manifest.Runtime == archive.RuntimeONNX || a.Manifest.Runtime == archive.RuntimePlugin) {
 		return
 	}
 	if !a.HasManifest {
@@ -50,7 +50,7 @@ func (s *subject) manifestFindings() {
 			"the model's version %q has characters that URLs do not carry as they are", m.ModelVersion)
 	}
 	if a.Manifest.Runtime == "" {
-		s.found.add(Error, ManifestValue, manifestPath, line("runtime"), "write python", "the manifest's runtime is none that there is: python, python3 or LSP")
+		s.found.add(Error, ManifestValue, manifestPath, line("runtime"), "write python", "the manifest's runtime is none that there is: python, python3, LSP or plugin")
 	}
 	s.namedFile("serializedFile", m.SerializedFile, "--serialized-file", line)
 	s.namedFile("modelFile", m.ModelFile, "--model-file", line)

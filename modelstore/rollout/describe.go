@@ -10,7 +10,7 @@ func (v *Version) describe(isDefault bool) Description {
 	g := v.current.Load()
 	workers := slices.Clone(g.workers)
 	minWorkers, maxWorkers, atStart, closing := v.min, v.max, v.atStart, v.closing
-	next, failure := v.next, v.failure
+	next, failure, info := v.next, v.failure, g.info
 	d := Description{Since: g.since, Steps: g.steps(), Handler: v.spec.Handler}
 	v.mu.Unlock()
 	s := &g.settings
@@ -23,7 +23,7 @@ func (v *Version) describe(isDefault bool) Description {
 	d.MaxNumSequence, d.MaxSequenceJobQueue = s.maxNumSequence, s.maxSequenceJobQueue
 	d.QueueSize, d.Default, d.LoadedAtStartup = s.queueSize, isDefault, atStart
 	d.Generation, d.Digest, d.Source, d.Swap = g.number, g.archive.Digest, g.source(), s.swap
-	d.Workers = describeAll(workers)
+	d.Workers, d.Ports, d.Features = describeAll(workers), info.Description, info.Features
 	d.State, d.Reason = summary(d.Workers, minWorkers, closing)
 	if next != nil {
 		d.Updating = next.update()

@@ -28,8 +28,9 @@ type generation struct {
 	// The version's mu guards what follows.
 	since    time.Time // when it began to serve; zero before
 	min, max int
-	workers  []*worker // the newest last
-	ended    bool      // no worker may be added
+	workers  []*worker    // the newest last
+	ended    bool         // no worker may be added
+	info     backend.Info // what the worker that got ready last has told about itself
 }
 
 // source is where the archive is for people.
@@ -47,11 +48,19 @@ func (g *generation) slots(info backend.Info) int {
 	return max(minTogether, g.settings.queueSize)
 }
 
+// told notes what a worker says about itself.
+func (g *generation) told(info backend.Info) {
+	g.version.mu.Lock()
+	defer g.version.mu.Unlock()
+	g.info = info
+}
+
 // process says how to start the process of a worker.
 func (g *generation) process(workerID int, devices []int) (backend.ProcessSpec, error) {
 	v := g.version
 	spec, err := v.manager.opts.Process(ProcessRequest{
 		Ref: v.ref, WorkerID: workerID, Runtime: g.settings.runtime, Workers: max(g.wanted(), 1), Dir: g.archive.Dir, Handler: g.settings.handler, Provided: g.provided,
+		Program: g.archive.Program, Args: g.archive.Settings.PluginArgs,
 		Parallel: g.settings.parallel(), Devices: devices,
 	})
 	if err != nil {

@@ -25,9 +25,11 @@ type Opener interface {
 type ProcessRequest struct {
 	Ref      infer.ModelRef
 	WorkerID int
-	Runtime  string // python, python3 or archive.RuntimeONNX
+	Runtime  string // python, python3, archive.RuntimeONNX or archive.RuntimePlugin
 	Workers  int    // that the version is to have
 	Dir      string // the unpacked archive
+	Program  string // of a plugin, and its arguments
+	Args     []string
 	Handler  string
 	Provided Provided // by Options.Dependencies
 	// Parallel is nil for a worker that is one process on one device, and Devices, those that it may see, are nil for all.

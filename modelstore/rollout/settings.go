@@ -87,7 +87,7 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 	r.setParallel(y)
 	r.deviceType, r.deviceIDs = o.device(y)
 	switch r.runtime {
-	case "python", "python3", archive.RuntimeONNX:
+	case "python", "python3", archive.RuntimeONNX, archive.RuntimePlugin:
 		return r, nil
 	case "": // the manifest names one that does not exist
 		return r, fault.New(fault.InvalidModel, "Runtime is not defined or invalid.", nil)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
 // Spec is what a registration asks for. A nil pointer means that the caller did not say.
@@ -87,6 +88,9 @@ type Description struct {
 	LastFailure *Failure  // nil when the last update went well
 	Labels      []string  // labels that name this version, sorted
 	Weight      float64   // percent of the model's unversioned requests that it gets
+
+	Ports    *backend.Description // what the workers say that the model takes and gives; nil before one is ready, and when they say nothing
+	Features map[string]bool      // optional abilities of the workers; nil before one is ready. It is not to be changed
 }
 
 // Worker is one worker slot of a version as it is now.

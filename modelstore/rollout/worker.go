@@ -188,6 +188,7 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 	} else if ran {
 		w.time(stepWarmUp, begun)
 	}
+	g.told(info)
 	return inst, g.slots(info), nil
 }
 

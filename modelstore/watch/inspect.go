@@ -54,7 +54,7 @@ func inspect(ctx context.Context, l look) verdict {
 		err = tarballProblem(ctx, file, size)
 	case ONNX:
 		err = onnxProblem(ctx, file, size)
-	case Folder: // nothing but silence tells
+	case Folder, Plugin: // nothing but silence tells
 	}
 	if info, statErr := os.Stat(l.file); statErr != nil || !same(info, l.stat) || ctx.Err() != nil {
 		return verdict{changed: true}

@@ -80,7 +80,7 @@ func contentOf(t testing.TB, name string) []byte {
 		return tarOf(t, 1, 100)
 	case ONNX:
 		return onnxOf(100)
-	case Folder:
+	case Folder, Plugin:
 	}
 	return []byte("text\n")
 }

@@ -152,11 +152,11 @@ func (s *scanner) folder(ctx context.Context, name, dir string) {
 		}
 		return
 	}
-	has, versions, others := content(dir, items)
+	has, versions, others := content(dir, name, items)
 	if has.model() || len(versions) == 0 || others && !s.versioned(name) {
 		f := found{path: name, kind: Folder}
-		if has.onnx && !has.manifest {
-			f.kind, f.name = ONNX, name
+		if kind := has.kind(); kind != Folder {
+			f.kind, f.name = kind, name
 		}
 		s.add(s.tree(ctx, f, dir, items))
 		return
@@ -176,12 +176,25 @@ func (s *scanner) list(dir string) ([]os.DirEntry, error) {
 }
 
 // contents says which of the names that tell models from folders of versions a folder has.
-type contents struct{ manifest, config, onnx bool }
+type contents struct{ manifest, config, onnx, plugin bool }
 
-func (c contents) model() bool { return c.manifest || c.config || c.onnx }
+func (c contents) model() bool { return c.manifest || c.config || c.onnx || c.plugin }
 
-// content looks at the names in a folder. versions are the folders in it that have a version's name, and others says whether there are more.
-func content(dir string, items []os.DirEntry) (has contents, versions []string, others bool) {
+// kind is how a folder is opened.
+func (c contents) kind() Kind {
+	switch {
+	case c.manifest:
+		return Folder
+	case c.plugin:
+		return Plugin
+	case c.onnx:
+		return ONNX
+	}
+	return Folder
+}
+
+// content looks at the names in the folder of a model. versions are the folders in it that have a version's name, and others says whether there are more.
+func content(dir, model string, items []os.DirEntry) (has contents, versions []string, others bool) {
 	for _, item := range items {
 		isDir := item.IsDir()
 		if item.Type()&fs.ModeSymlink != 0 {
@@ -193,8 +206,11 @@ func content(dir string, items []os.DirEntry) (has contents, versions []string, 
 			has.manifest = true
 		case name == configFile && !isDir:
 			has.config = true
+			has.plugin = has.plugin || namesPlugin(filepath.Join(dir, name))
 		case name == onnxFile && !isDir:
 			has.onnx = true
+		case name == model && !isDir:
+			has.plugin = has.plugin || isProgram(filepath.Join(dir, name))
 		case isDir && isVersion(name):
 			versions = append(versions, name)
 		case isDir:
@@ -238,9 +254,8 @@ func (s *scanner) version(ctx context.Context, f found, dir string) {
 		s.add(sole)
 		return
 	}
-	if has, _, _ := content(dir, items); has.onnx && !has.manifest {
-		f.kind = ONNX
-	}
+	has, _, _ := content(dir, f.name, items)
+	f.kind = has.kind()
 	s.add(s.tree(ctx, f, dir, items))
 }
 

@@ -14,6 +14,7 @@ const (
 	Tarball Kind = "tarball" // a tar file compressed with gzip, named .tgz, .tar.gz or .model
 	Folder  Kind = "folder"  // an unpacked archive
 	ONNX    Kind = "onnx"    // a file NAME.onnx, or a folder with a model.onnx and no manifest
+	Plugin  Kind = "plugin"  // a folder with a program that is called as the model, or that its configuration file names, and no manifest
 )
 
 // State says whether an entry can be taken.
@@ -29,11 +30,11 @@ const (
 // Entry is one model of the store, or one version of a model.
 type Entry struct {
 	// Path is where it lies in the store, with slashes: "resnet.mar", "digits.onnx", "resnet" for a folder, "resnet/2" for a version's folder and
-	// all that it holds, be it one archive file, a model.onnx or an unpacked archive.
+	// all that it holds, be it one archive file, a model.onnx, a plugin or an unpacked archive.
 	Path string
 	Kind Kind
-	// Name and Version are what the layout says, and "" when only the archive can say: "resnet" and "2" for resnet/2, the name for NAME.onnx and for
-	// a folder with a model.onnx.
+	// Name and Version are what the layout says, and "" when only the archive can say: "resnet" and "2" for resnet/2, the name for NAME.onnx, for
+	// a folder with a model.onnx, and for one with a plugin.
 	Name, Version string
 	Versioned     bool   // it lies in a folder of versions
 	Fingerprint   string // changes whenever the content may have changed; the same for the same names, sizes, times and inodes

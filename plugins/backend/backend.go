@@ -74,8 +74,26 @@ type LoadSpec struct {
 
 // Info is what a backend tells about itself after Load.
 type Info struct {
-	Features   map[string]bool // optional abilities of this backend
-	Concurrent bool            // it runs several batches at the same time; else one after another
+	Features    map[string]bool // optional abilities of this backend
+	Concurrent  bool            // it runs several batches at the same time; else one after another
+	Description *Description    // nil when it says nothing about the model
+}
+
+// Description is what a backend tells about the model that it has loaded, in the words of the Open Inference Protocol. Its JSON form is that of
+// docs/protocol.md.
+type Description struct {
+	Platform string              `json:"platform,omitempty"`  // "" when it does not say
+	MaxBatch int                 `json:"max_batch,omitempty"` // rows that an input may have; 0: the model has no dimension for them
+	Inputs   []Port              `json:"inputs,omitempty"`
+	Outputs  []Port              `json:"outputs,omitempty"`
+	Labels   map[string][]string `json:"labels,omitempty"` // names of the classes, by output
+}
+
+// Port is one input or output of a model.
+type Port struct {
+	Name     string  `json:"name"`
+	DataType string  `json:"datatype"` // FP32, INT64, BYTES, …
+	Shape    []int64 `json:"shape"`    // -1 for a dimension of any size
 }
 
 // Pool hands out slots of one model version's ready instances. It outlives every swap behind it.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -295,6 +296,9 @@ func startError(ctx context.Context, p *process, ran bool, failure, err error) e
 	case line != "" && !isHandshake(line):
 		f.Message = fmt.Sprintf("%s wrote %q to standard output before its handshake", what, line)
 		f.Hint = "Nothing may be printed before the handshake: look for prints in code that runs at the very start, sitecustomize for instance."
+	case line != "" && versionOf(line) != strconv.Itoa(backendv1.ProtocolVersion):
+		f.Message = fmt.Sprintf("%s speaks version %s of the protocol between server and worker, and this server speaks version %d", what, versionOf(line), backendv1.ProtocolVersion)
+		f.Hint = "Build it again with the SDK of this server's version, or run the server that it was built for; `flambeau check` tells the version without running it."
 	case line != "":
 		f.Message = what + " did its handshake, but cannot be used"
 		f.Hint = "The worker and the server may be of different versions."
@@ -303,6 +307,13 @@ func startError(ctx context.Context, p *process, ran bool, failure, err error) e
 		f.Hint = "See its last lines in the log."
 	}
 	return f
+}
+
+// versionOf is the version of the protocol in a handshake's line.
+func versionOf(line string) string {
+	_, rest, _ := strings.Cut(line, "|")
+	version, _, _ := strings.Cut(rest, "|")
+	return version
 }
 
 // connection is the client side of the plugin: the gRPC connection itself.

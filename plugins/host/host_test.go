@@ -190,6 +190,41 @@ func TestAnswersThatAreNone(t *testing.T) {
 	wantFault(t, inst.Err(), fault.BackendDied, "malformed frame")
 }
 
+// Backends of earlier and of later versions of the protocol serve, as far as both sides know the same (docs/protocol.md).
+func TestOtherVersions(t *testing.T) {
+	t.Parallel()
+	l := newLauncher(t)
+	for mode, want := range map[reexec.Mode]backend.Info{
+		reexec.Older: {Features: map[string]bool{}},
+		reexec.Later: {Features: map[string]bool{"telepathy": true}, Description: &backend.Description{
+			Platform: "p", Inputs: []backend.Port{{Name: "x", DataType: "COMPLEX128", Shape: []int64{-1}}},
+		}},
+	} {
+		inst, err := l.Launch(t.Context(), reexec.Spec(mode))
+		if err != nil {
+			t.Fatal(mode, err)
+		}
+		info, err := inst.Load(t.Context(), backend.LoadSpec{Model: infer.ModelRef{Name: "m"}, GPU: backend.NoGPU})
+		if err != nil {
+			t.Fatal(mode, err)
+		}
+		if diff := cmp.Diff(want, info); diff != "" {
+			t.Errorf("%s: %s", mode, diff)
+		}
+		for range 2 {
+			results, err := inst.Predict(t.Context(), []infer.Item{item("a"), item("b")})
+			if err != nil || len(results) != 2 || string(results[1].Body) != "2" {
+				t.Errorf("%s: %+v, %v", mode, results, err)
+			}
+		}
+		if err := inst.Stop(t.Context()); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+	_, err := l.Launch(t.Context(), reexec.Spec(reexec.OtherOne))
+	wantFault(t, err, fault.StartFailed, "speaks version 2 of the protocol", "this server speaks version 1")
+}
+
 // A process gets the descriptors and the environment of docs/protocol.md, and nothing else.
 func TestProcessSeesNothingElse(t *testing.T) {
 	t.Setenv("FLAMBEAU_TEST_SECRET", "hidden")
@@ -276,7 +311,7 @@ func TestStartFailures(t *testing.T) {
 		"noise":           {reexec.Spec(reexec.StdoutNoise), []string{`"hello from a print"`, "before its handshake"}},
 		"other version": {
 			backend.ProcessSpec{Path: "/bin/sh", Args: []string{"-c", "echo '1|99|unix|/x|grpc'; sleep 1000"}},
-			[]string{"different versions", "99"},
+			[]string{"speaks version 99", "Build it again", "99"},
 		},
 		"a child holds the outputs": {
 			backend.ProcessSpec{Path: "/bin/sh", Args: []string{"-c", "sleep 1000 & echo gone >&2; exit 7"}},

@@ -130,6 +130,9 @@ func (i *instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, 
 		info.Features[name] = true
 	}
 	info.Concurrent = info.Features[backendv1.FeatureConcurrent]
+	if info.Description, err = description(resp.GetDescriptionJson()); err != nil {
+		i.launcher.opts.Logger.WarnContext(ctx, "what a worker says about its model cannot be read", "worker_pid", i.PID(), "error", err.Error())
+	}
 	return info, nil
 }
 

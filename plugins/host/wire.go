@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -24,6 +25,18 @@ func loadRequest(m backend.LoadSpec) *backendv1.LoadRequest {
 		req.Gpu = &gpu
 	}
 	return req
+}
+
+// description reads what a backend says about its model; without that it is nil.
+func description(text []byte) (*backend.Description, error) {
+	if len(text) == 0 {
+		return nil, nil //nolint:nilnil // saying nothing is no error
+	}
+	d := &backend.Description{}
+	if err := json.Unmarshal(text, d); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 func loadFault(f *backendv1.LoadFailure) error {

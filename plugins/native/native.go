@@ -46,12 +46,17 @@ func New(opts Options) *Command {
 	return c
 }
 
-// ONNX is the command of a worker for the ONNX model in dir. The processors are shared between the workers that the model has.
-func (c *Command) ONNX(dir string, workers int) (backend.ProcessSpec, error) {
-	if _, err := os.Stat(c.opts.ONNX); c.opts.ONNX == "" || err != nil {
-		return backend.ProcessSpec{}, fmt.Errorf("the program flambeau-onnx, which runs ONNX models, is not beside the server (%s); install the flambeau "+
-			"wheel again, or run `make build` in a checkout", c.opts.ONNX)
+// Plugin is the command of a worker of a plugin: the author's program, which runs in the model's folder.
+func (c *Command) Plugin(dir, program string, args []string, workers int) (backend.ProcessSpec, error) {
+	if program == "" {
+		return backend.ProcessSpec{}, fmt.Errorf("the model in %s has no program that could be started: put one that is called as the model into its folder, "+
+			"or name one by the key plugin of its model-config.yaml", dir)
 	}
+	return backend.ProcessSpec{Path: program, Args: args, Env: c.environment(workers), Dir: dir}, nil
+}
+
+// environment is that of a worker: its share of the processors, and where ONNX Runtime may be, which plugins may use as well.
+func (c *Command) environment(workers int) []string {
 	env := append(append([]string(nil), c.env...), threadsVariable+"="+strconv.Itoa(max(1, c.opts.CPUs/max(1, workers))))
 	if c.opts.Library != "" {
 		env = append(env, libraryVariable+"="+c.opts.Library)
@@ -59,5 +64,14 @@ func (c *Command) ONNX(dir string, workers int) (backend.ProcessSpec, error) {
 	if c.opts.Prefix != "" {
 		env = append(env, prefixVariable+"="+c.opts.Prefix)
 	}
-	return backend.ProcessSpec{Path: c.opts.ONNX, Env: env, Dir: dir}, nil
+	return env
+}
+
+// ONNX is the command of a worker for the ONNX model in dir. The processors are shared between the workers that the model has.
+func (c *Command) ONNX(dir string, workers int) (backend.ProcessSpec, error) {
+	if _, err := os.Stat(c.opts.ONNX); c.opts.ONNX == "" || err != nil {
+		return backend.ProcessSpec{}, fmt.Errorf("the program flambeau-onnx, which runs ONNX models, is not beside the server (%s); install the flambeau "+
+			"wheel again, or run `make build` in a checkout", c.opts.ONNX)
+	}
+	return backend.ProcessSpec{Path: c.opts.ONNX, Env: c.environment(workers), Dir: dir}, nil
 }

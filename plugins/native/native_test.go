@@ -21,6 +21,13 @@ func TestONNX(t *testing.T) {
 	if err := os.WriteFile(program, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if spec, err := c.Plugin("/m", "/m/p", []string{"-v"}, 2); err != nil || spec.Path != "/m/p" || spec.Dir != "/m" || !slices.Equal(spec.Args, []string{"-v"}) ||
+		!slices.Contains(spec.Env, "FLAMBEAU_THREADS=4") || slices.Contains(spec.Env, "SECRET=2") || slices.Contains(spec.Env, "FLAMBEAU_HOME=/x") {
+		t.Errorf("%+v, %v", spec, err)
+	}
+	if _, err := c.Plugin("/m", "", nil, 1); err == nil || !strings.Contains(err.Error(), "plugin") {
+		t.Errorf("a plugin without a program: %v", err)
+	}
 	for workers, threads := range map[int]string{1: "8", 3: "2", 20: "1", 0: "8"} {
 		spec, err := c.ONNX("/m", workers)
 		want := []string{"A=1", "FLAMBEAU_THREADS=" + threads, "FLAMBEAU_ONNXRUNTIME=/ort", "FLAMBEAU_PYTHON_PREFIX=/venv"}

@@ -31,13 +31,18 @@ type Handler struct {
 	model   handlersdk.Model
 	session *session.Session
 	names   []string // of the outputs
-	// joins says that rows of several requests may go through the model together: all inputs and outputs have a first dimension of any length.
-	joins bool
+	task    task     // what the model is for; nil: tensors in, tensors out
+	// joins says that rows of several requests may go through the model together: all inputs and outputs have a first dimension of any length. proven says
+	// that this was tried: the rows' answers were the same as alone.
+	joins, proven bool
+	loops         bool // all inputs have a first dimension of one: several rows are given one by one
 }
 
 var (
-	_ handlersdk.Handler = (*Handler)(nil)
-	_ handlersdk.Closer  = (*Handler)(nil)
+	_ handlersdk.Handler   = (*Handler)(nil)
+	_ handlersdk.Closer    = (*Handler)(nil)
+	_ handlersdk.Featured  = (*Handler)(nil)
+	_ handlersdk.Describer = (*Handler)(nil)
 )
 
 // New makes a handler. Logger is required.
@@ -57,23 +62,21 @@ func (h *Handler) Initialize(_ context.Context, m handlersdk.Model) error {
 	if err != nil {
 		return err
 	}
-	if settings.IntraOp == 0 {
-		settings.IntraOp = h.opts.Threads
-	}
-	if m.GPU != handlersdk.NoGPU && settings.Providers == nil {
-		settings.Providers = []session.Provider{{Name: "CUDA"}}
-	}
-	for i := range settings.Providers {
-		settings.Providers[i].Options = withDevice(settings.Providers[i], m.GPU)
-	}
-	if h.session, err = session.Open(file, settings); err != nil {
+	if h.session, err = session.Open(file, sessionOptions(settings.session, h.opts.Threads, m.GPU)); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(file), err)
 	}
 	h.model = m
 	for _, p := range h.session.Outputs {
 		h.names = append(h.names, p.Name)
 	}
-	h.joins = joinable(h.session.Inputs) && joinable(h.session.Outputs)
+	h.joins = everyFirst(h.session.Inputs, -1) && everyFirst(h.session.Outputs, -1)
+	h.loops = everyFirst(h.session.Inputs, 1)
+	if settings.apart {
+		h.joins = false
+	}
+	if h.task, err = h.newTask(&settings); err != nil {
+		return errors.Join(err, h.Close())
+	}
 	h.opts.Logger.Info("ONNX model opened", "file", filepath.Base(file), "onnxruntime", version, "inputs", describe(h.session.Inputs),
 		"outputs", describe(h.session.Outputs), "batches", h.joins)
 	return nil
@@ -103,30 +106,85 @@ func modelFile(dir, named string) (string, error) {
 	return "", fmt.Errorf("there are %d .onnx files in the model's folder: name one of them model.onnx", len(found))
 }
 
+// sessionOptions fills in what the model does not say: its share of the processors, and the device that the server gives it.
+func sessionOptions(o session.Options, threads, gpu int) session.Options {
+	if o.IntraOp == 0 {
+		o.IntraOp = threads
+	}
+	if gpu != handlersdk.NoGPU && o.Providers == nil {
+		o.Providers = []session.Provider{{Name: "CUDA"}}
+	}
+	o.Providers = slices.Clone(o.Providers)
+	for i := range o.Providers {
+		o.Providers[i].Options = withDevice(o.Providers[i], gpu)
+	}
+	return o
+}
+
 // withDevice adds the number of the device to the options of providers that have one.
 func withDevice(p session.Provider, gpu int) map[string]string {
 	options := map[string]string{}
-	if gpu != handlersdk.NoGPU && (p.Name == "CUDA" || p.Name == "TensorRT") {
+	if gpu != handlersdk.NoGPU && hasDevices(p.Name) {
 		options["device_id"] = strconv.Itoa(gpu)
 	}
 	maps.Copy(options, p.Options)
 	return options
 }
 
-// joinable says whether all ports have a first dimension of any length. What is no tensor is told by its rows after a run.
-func joinable(ports []session.Port) bool {
-	return !slices.ContainsFunc(ports, func(p session.Port) bool { return p.IsTensor() && (len(p.Shape) == 0 || p.Shape[0] != -1) })
+func hasDevices(provider string) bool {
+	name := strings.ToLower(strings.TrimSuffix(provider, "ExecutionProvider"))
+	return name == "cuda" || name == "tensorrt"
+}
+
+// everyFirst says whether there are ports and all have such a first dimension. What is no tensor is told by its rows after a run.
+func everyFirst(ports []session.Port, first int64) bool {
+	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p session.Port) bool { return p.IsTensor() && (len(p.Shape) == 0 || p.Shape[0] != first) })
 }
 
 func describe(ports []session.Port) string {
 	texts := make([]string, len(ports))
-	for i, p := range ports {
-		texts[i] = p.Name + " " + p.Kind
-		if p.IsTensor() {
-			texts[i] = fmt.Sprint(p.Name, " ", p.DType, " ", p.Shape)
-		}
+	for i := range ports {
+		texts[i] = ports[i].Name + " " + describePort(&ports[i])
 	}
 	return strings.Join(texts, ", ")
+}
+
+func describePort(p *session.Port) string {
+	switch {
+	case p.IsTensor() && p.Shape == nil:
+		return string(p.DType) + " of any shape"
+	case p.IsTensor():
+		return fmt.Sprint(p.DType, " ", p.Shape)
+	}
+	return p.Kind
+}
+
+// Features implements handlersdk.Featured.
+func (h *Handler) Features() []string { return []string{handlersdk.FeatureOIPBinary} }
+
+// Describe implements handlersdk.Describer.
+func (h *Handler) Describe() handlersdk.Description {
+	d := handlersdk.Description{Platform: "onnxruntime_onnx", Inputs: describedPorts(h.session.Inputs), Outputs: describedPorts(h.session.Outputs)}
+	if h.joins {
+		d.MaxBatch = max(h.model.BatchSize, 1)
+	}
+	return d
+}
+
+// describedPorts are ports in the words of the Open Inference Protocol, where what is no tensor travels as texts.
+func describedPorts(ports []session.Port) []handlersdk.Port {
+	all := make([]handlersdk.Port, len(ports))
+	for i := range ports {
+		p := &ports[i]
+		all[i] = handlersdk.Port{Name: p.Name, DataType: p.DType, Shape: p.Shape}
+		if !p.IsTensor() {
+			all[i].DataType, all[i].Shape = tensor.Bytes, []int64{-1}
+		}
+		if all[i].Shape == nil { // any: the protocol has no word for it
+			all[i].Shape = []int64{-1}
+		}
+	}
+	return all
 }
 
 // Close frees the model.
@@ -136,151 +194,3 @@ func (h *Handler) Close() error {
 	}
 	return h.session.Close()
 }
-
-// job is one request of a batch.
-type job struct {
-	inputs  []tensor.Tensor
-	rows    int64
-	single  bool // it came without a dimension for the batch, and its answer goes without one
-	reply   reply
-	model   *handlersdk.Model
-	names   []string // of the outputs
-	outputs []session.Value
-	err     error
-}
-
-// Handle runs a batch. Requests whose rows fit together go through the model at once; each has its own error.
-func (h *Handler) Handle(ctx context.Context, items []handlersdk.Item) ([]handlersdk.Result, error) {
-	jobs := make([]*job, len(items))
-	for i := range items {
-		jobs[i] = h.read(&items[i])
-	}
-	for _, group := range h.groups(jobs) {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		h.run(group)
-	}
-	results := make([]handlersdk.Result, len(jobs))
-	for i, j := range jobs {
-		if j.err == nil {
-			results[i], j.err = j.answer()
-		}
-		if j.err != nil {
-			results[i] = handlersdk.Result{Err: j.err}
-		}
-	}
-	return results, nil
-}
-
-// groups puts the jobs together that may run at once.
-func (h *Handler) groups(jobs []*job) [][]*job {
-	var groups [][]*job
-	for _, j := range jobs {
-		if j.err != nil {
-			continue
-		}
-		at := -1
-		if h.joins {
-			at = slices.IndexFunc(groups, func(g []*job) bool { return fits(g[0], j) })
-		}
-		if at < 0 {
-			groups = append(groups, []*job{j})
-		} else {
-			groups[at] = append(groups[at], j)
-		}
-	}
-	return groups
-}
-
-// fits says whether two jobs differ in their numbers of rows at most.
-func fits(a, b *job) bool {
-	for i := range a.inputs {
-		if !slices.Equal(a.inputs[i].Shape[1:], b.inputs[i].Shape[1:]) {
-			return false
-		}
-	}
-	return true
-}
-
-// run runs jobs at once, or one after another when their answers cannot be told apart or one of them breaks the run.
-func (h *Handler) run(group []*job) {
-	if len(group) == 1 {
-		group[0].outputs, group[0].err = h.session.Run(group[0].inputs)
-		if group[0].err != nil {
-			group[0].err = refused(group[0].err)
-		}
-		return
-	}
-	if h.runTogether(group) {
-		return
-	}
-	for _, j := range group {
-		h.run([]*job{j})
-	}
-}
-
-func (h *Handler) runTogether(group []*job) bool {
-	inputs := make([]tensor.Tensor, len(h.session.Inputs))
-	rows := make([]int64, len(group))
-	for i := range inputs {
-		parts := make([]tensor.Tensor, len(group))
-		for k, j := range group {
-			parts[k], rows[k] = j.inputs[i], j.rows
-		}
-		var err error
-		if inputs[i], err = tensor.Concat(parts); err != nil {
-			return false
-		}
-	}
-	outputs, err := h.session.Run(inputs)
-	if err != nil {
-		return false
-	}
-	all := make([][]session.Value, len(group))
-	for _, v := range outputs {
-		parts, ok := cut(v, rows)
-		if !ok {
-			return false
-		}
-		for k := range group {
-			all[k] = append(all[k], parts[k])
-		}
-	}
-	for k, j := range group {
-		j.outputs = all[k]
-	}
-	return true
-}
-
-// cut gives each job its rows of an output. It fails when the output does not have one row for each.
-func cut(v session.Value, rows []int64) ([]session.Value, bool) {
-	parts := make([]session.Value, len(rows))
-	switch {
-	case v.Tensor != nil:
-		tensors, err := v.Tensor.Split(rows)
-		if err != nil {
-			return nil, false
-		}
-		for i := range tensors {
-			parts[i].Tensor = &tensors[i]
-		}
-	case v.List != nil:
-		rest := v.List
-		for i, n := range rows {
-			if int64(len(rest)) < n {
-				return nil, false
-			}
-			parts[i].List, rest = rest[:n:n], rest[n:]
-		}
-		if len(rest) > 0 {
-			return nil, false
-		}
-	default:
-		return nil, false
-	}
-	return parts, true
-}
-
-// refused is an error about what the client sent: the model did not take it.
-func refused(err error) error { return handlersdk.Errorf(statusBadRequest, "%w", err) }

@@ -12,9 +12,8 @@ import (
 
 // reply says how a request wants its answer.
 type reply struct {
-	protocol bool            // an Open Inference Protocol response
-	id       json.RawMessage // of that request, nil for none
-	npy      bool            // a .npy file
+	protocol *protocolReply // an Open Inference Protocol response
+	npy      bool           // a .npy file
 }
 
 const npyType = "application/x-npy"
@@ -29,19 +28,21 @@ func (r *reply) read(item *handlersdk.Item) {
 }
 
 // answer writes the outputs of a job.
-func (j *job) answer() (handlersdk.Result, error) {
-	contentType := "application/json"
+func (h *Handler) answer(j *job) (handlersdk.Result, error) {
+	contentType := jsonType
 	var body []byte
 	var err error
 	switch {
-	case j.reply.protocol:
-		body, err = j.protocolAnswer()
+	case j.reply.protocol != nil:
+		return h.protocolAnswer(j)
+	case h.task != nil:
+		return h.taskAnswer(j)
 	case j.reply.npy && len(j.outputs) == 1 && j.outputs[0].Tensor != nil:
 		contentType = npyType
 		t := *j.outputs[0].Tensor
 		body, err = j.withoutBatch(&t).AppendNPY(nil)
 	default:
-		body, err = j.objectAnswer()
+		body, err = h.objectAnswer(j)
 	}
 	return handlersdk.Result{Header: []handlersdk.Field{{Name: "content-type", Value: contentType}}, Body: body}, err
 }
@@ -57,17 +58,17 @@ func (j *job) withoutBatch(t *tensor.Tensor) *tensor.Tensor {
 }
 
 // objectAnswer is an object with nested arrays by the outputs' names.
-func (j *job) objectAnswer() ([]byte, error) {
+func (h *Handler) objectAnswer(j *job) ([]byte, error) {
 	body := []byte{'{'}
-	for i := range j.outputs {
+	for i, name := range h.namesOf(j) {
 		if i > 0 {
 			body = append(body, ',')
 		}
-		name, err := json.Marshal(j.nameOf(i))
+		quoted, err := json.Marshal(name)
 		if err != nil {
 			return nil, err
 		}
-		body = append(append(body, name...), ':')
+		body = append(append(body, quoted...), ':')
 		v := j.outputs[i]
 		switch {
 		case v.Tensor != nil:
@@ -84,13 +85,6 @@ func (j *job) objectAnswer() ([]byte, error) {
 	return append(body, '}'), nil
 }
 
-func (j *job) nameOf(i int) string {
-	if t := j.outputs[i].Tensor; t != nil {
-		return t.Name
-	}
-	return j.names[i]
-}
-
 // appendValue writes a value that may be a list or a map.
 func appendValue(body []byte, v session.Value) ([]byte, error) {
 	switch {
@@ -98,6 +92,8 @@ func appendValue(body []byte, v session.Value) ([]byte, error) {
 		return v.Tensor.AppendNested(body)
 	case v.Keys != nil:
 		return appendMap(body, v)
+	case v.List == nil:
+		return append(body, "null"...), nil
 	}
 	body = append(body, '[')
 	for i := range v.List {
@@ -146,53 +142,4 @@ func appendMap(body []byte, v session.Value) ([]byte, error) {
 		}
 	}
 	return append(body, '}'), nil
-}
-
-// protocolAnswer is an Open Inference Protocol response. Lists and maps have no form there but a text for each row.
-func (j *job) protocolAnswer() ([]byte, error) {
-	type output struct {
-		Name     string          `json:"name"`
-		DataType tensor.DType    `json:"datatype"`
-		Shape    []int64         `json:"shape"`
-		Data     json.RawMessage `json:"data"`
-	}
-	response := struct {
-		ID      json.RawMessage `json:"id,omitempty"`
-		Model   string          `json:"model_name"`
-		Version string          `json:"model_version"`
-		Outputs []output        `json:"outputs"`
-	}{ID: j.reply.id, Model: j.model.Name, Version: j.model.Version, Outputs: []output{}}
-	for i := range j.outputs {
-		t, err := j.asTensor(i)
-		if err != nil {
-			return nil, err
-		}
-		data, err := t.AppendJSON(nil)
-		if err != nil {
-			return nil, err
-		}
-		response.Outputs = append(response.Outputs, output{t.Name, t.DType, t.Shape, data})
-	}
-	return json.Marshal(response)
-}
-
-// asTensor gives an output as a tensor; a list becomes the JSON texts of its members.
-func (j *job) asTensor(i int) (*tensor.Tensor, error) {
-	v := j.outputs[i]
-	if v.Tensor != nil {
-		return v.Tensor, nil
-	}
-	members := v.List
-	if v.Keys != nil {
-		members = []session.Value{v}
-	}
-	t := &tensor.Tensor{Name: j.nameOf(i), DType: tensor.Bytes, Shape: []int64{int64(len(members))}}
-	for _, m := range members {
-		text, err := appendValue(nil, m)
-		if err != nil {
-			return nil, err
-		}
-		t.Data = tensor.AppendElement(t.Data, text)
-	}
-	return t, nil
 }

@@ -21,8 +21,12 @@ func bad(format string, args ...any) error {
 
 // read makes a job of a request.
 func (h *Handler) read(item *handlersdk.Item) *job {
-	j := &job{model: &h.model, names: h.names}
-	found, err := h.tensors(item, &j.reply)
+	j := &job{}
+	if h.task != nil && !h.isProtocol(item) {
+		j.err = h.task.read(item, j)
+		return j
+	}
+	found, err := h.tensors(item, j)
 	if err != nil {
 		j.err = err
 		return j
@@ -31,11 +35,26 @@ func (h *Handler) read(item *handlersdk.Item) *job {
 	return j
 }
 
+// isProtocol says whether a request is one of the Open Inference Protocol.
+func (h *Handler) isProtocol(item *handlersdk.Item) bool {
+	if _, said := headerOf(item, lengthHeader); said {
+		return true
+	}
+	body, ok := only(item)
+	return ok && looksLikeRequest(body.Data)
+}
+
 // tensors finds the tensors of a request: in one body, or in parts that are named like the inputs.
-func (h *Handler) tensors(item *handlersdk.Item, r *reply) ([]tensor.Tensor, error) {
-	r.read(item)
+func (h *Handler) tensors(item *handlersdk.Item, j *job) ([]tensor.Tensor, error) {
+	j.reply.read(item)
 	if body, ok := only(item); ok {
-		return h.body(body, r)
+		if found, ok, err := h.protocolBody(item, body.Data, j); ok {
+			return found, err
+		}
+		return h.body(body)
+	}
+	if err := misread(item); err != nil {
+		return nil, err
 	}
 	var all []tensor.Tensor
 	for _, p := range item.Parts {
@@ -61,28 +80,26 @@ func only(item *handlersdk.Item) (handlersdk.Part, bool) {
 }
 
 func (h *Handler) input(name string) (*session.Port, error) {
-	i := slices.IndexFunc(h.session.Inputs, func(p session.Port) bool { return p.Name == name })
-	if i < 0 {
-		return nil, bad("the model has no input %q; it has %s", name, describe(h.session.Inputs))
+	for _, ports := range [][]session.Port{h.session.Inputs, h.session.Defaults} {
+		if i := slices.IndexFunc(ports, func(p session.Port) bool { return p.Name == name }); i >= 0 {
+			return &ports[i], nil
+		}
 	}
-	return &h.session.Inputs[i], nil
+	return nil, bad("the model has no input %q; it has %s", name, describe(append(slices.Clone(h.session.Inputs), h.session.Defaults...)))
 }
 
-// body reads a body: an Open Inference Protocol request, an object of arrays by the inputs' names, one array, a .npy file, or raw elements.
-func (h *Handler) body(p handlersdk.Part, r *reply) ([]tensor.Tensor, error) {
+// body reads a body: an object of arrays by the inputs' names, one array, a .npy file, or raw elements.
+func (h *Handler) body(p handlersdk.Part) ([]tensor.Tensor, error) {
 	var members map[string]json.RawMessage
 	switch err := objectOf(p.Data, &members); {
-	case members != nil && members["inputs"] != nil && !h.has("inputs"):
-		r.protocol = true
-		return h.protocolInputs(members["inputs"], members["id"], r)
 	case members != nil:
 		return h.object(members)
 	case err != nil && (len(h.session.Inputs) != 1 || strings.Contains(p.ContentType, "json")):
 		return nil, bad("the body is no JSON: %w", err)
 	}
 	if len(h.session.Inputs) != 1 {
-		return nil, bad(`the model has %d inputs: send an object with an array for each, such as {"%s": [[…]]}; they are %s`, len(h.session.Inputs),
-			h.session.Inputs[0].Name, describe(h.session.Inputs))
+		return nil, bad(`the model has %d inputs: send an object with an array for each, such as {"NAME": [[…]]}; they are %s`, len(h.session.Inputs),
+			describe(h.session.Inputs))
 	}
 	t, err := one(&h.session.Inputs[0], p.Data)
 	return []tensor.Tensor{t}, err
@@ -111,44 +128,6 @@ func (h *Handler) object(members map[string]json.RawMessage) ([]tensor.Tensor, e
 		t, err := one(port, value)
 		if err != nil {
 			return nil, err
-		}
-		all = append(all, t)
-	}
-	return all, nil
-}
-
-// protocolInputs reads the inputs of an Open Inference Protocol request.
-func (h *Handler) protocolInputs(inputs, id json.RawMessage, r *reply) ([]tensor.Tensor, error) {
-	var list []struct {
-		Name     string          `json:"name"`
-		DataType string          `json:"datatype"`
-		Shape    []int64         `json:"shape"`
-		Data     json.RawMessage `json:"data"`
-	}
-	if err := json.Unmarshal(inputs, &list); err != nil {
-		return nil, bad("inputs has to be a list of {name, shape, datatype, data}: %w", err)
-	}
-	if len(id) > 0 {
-		r.id = id
-	}
-	var all []tensor.Tensor
-	for _, in := range list {
-		port, err := h.input(in.Name)
-		if err != nil {
-			return nil, err
-		}
-		dtype, err := tensor.ParseDType(in.DataType)
-		switch {
-		case err != nil:
-			return nil, bad("input %q: %w", in.Name, err)
-		case dtype != port.DType:
-			return nil, bad("input %q has the datatype %s, and the model wants %s", in.Name, dtype, port.DType)
-		case in.Shape == nil:
-			return nil, bad("input %q has no shape", in.Name)
-		}
-		t, err := tensor.ParseJSON(in.Name, dtype, in.Shape, in.Data)
-		if err != nil {
-			return nil, bad("%w", err)
 		}
 		all = append(all, t)
 	}
@@ -212,31 +191,68 @@ func (h *Handler) arrange(j *job, found []tensor.Tensor) error {
 		port := &h.session.Inputs[i]
 		t, ok := byName[port.Name]
 		if !ok {
+			if port.Optional {
+				continue
+			}
 			return bad("the input %q is missing; the model has %s", port.Name, describe(h.session.Inputs))
 		}
-		if len(t.Shape)+1 == len(port.Shape) && (port.Shape[0] == -1 || port.Shape[0] == 1) && (i == 0 || j.single) {
+		if len(t.Shape)+1 == len(port.Shape) && (port.Shape[0] == -1 || port.Shape[0] == 1) && (len(j.inputs) == 0 || j.single) && j.reply.protocol == nil {
 			j.single = true
 			t.Shape = slices.Insert(slices.Clone(t.Shape), 0, 1)
 		}
-		if err := fitting(port, &t); err != nil {
+		if err := h.fitting(j, port, &t); err != nil {
 			return err
 		}
-		j.inputs = append(j.inputs, t)
-		if h.joins && i == 0 {
-			j.rows = t.Shape[0]
+		j.inputs = append(j.inputs, session.Input{Name: port.Name, Value: session.Of(&t)})
+	}
+	return h.countRows(j, byName)
+}
+
+// countRows finds how many rows a request has, if it may be joined with others or has to be taken apart, and adds the inputs that have defaults.
+func (h *Handler) countRows(j *job, byName map[string]tensor.Tensor) error {
+	given := 0
+	for i := range h.session.Defaults {
+		port := &h.session.Defaults[i]
+		t, ok := byName[port.Name]
+		if !ok {
+			continue
 		}
-		if h.joins && t.Shape[0] != j.rows {
-			return bad("the inputs %q and %q have %d and %d rows", h.session.Inputs[0].Name, port.Name, j.rows, t.Shape[0])
+		if err := h.fitting(j, port, &t); err != nil {
+			return err
+		}
+		given++
+		j.inputs = append(j.inputs, session.Input{Name: port.Name, Value: session.Of(&t)})
+	}
+	if given > 0 || len(j.inputs) == 0 || !h.joins && !j.loops {
+		if j.loops {
+			return bad("the model takes one row at a time, and only without values for the inputs that have defaults")
+		}
+		return nil // nobody knows what else has rows
+	}
+	first := &j.inputs[0]
+	j.rows = first.Value.Tensor.Shape[0]
+	for i := range j.inputs {
+		if in := &j.inputs[i]; in.Value.Tensor.Shape[0] != j.rows {
+			return bad("the inputs %q and %q have %d and %d rows", first.Name, in.Name, j.rows, in.Value.Tensor.Shape[0])
 		}
 	}
 	return nil
 }
 
-// fitting compares a tensor's shape with the model's.
-func fitting(port *session.Port, t *tensor.Tensor) error {
+// fitting compares a tensor's shape with the model's. Several rows for a model that takes one are given to it one by one.
+func (h *Handler) fitting(j *job, port *session.Port, t *tensor.Tensor) error {
+	if port.Shape == nil {
+		return nil
+	}
 	ok := len(t.Shape) == len(port.Shape)
 	for d := 0; ok && d < len(t.Shape); d++ {
-		ok = port.Shape[d] == -1 || port.Shape[d] == t.Shape[d]
+		switch {
+		case port.Shape[d] == -1 || port.Shape[d] == t.Shape[d]:
+		case d == 0 && h.loops && t.Shape[0] > 1:
+			j.loops = true
+		default:
+			ok = false
+		}
 	}
 	if !ok {
 		return bad("the input %q has the shape %v, and the model wants %v (-1 is any length)", port.Name, t.Shape, port.Shape)

@@ -28,12 +28,12 @@ import (
 )
 
 const (
-	startLimit = 60 * time.Second       // process start to a healthy /ping, on a busy machine
-	stopLimit  = 60 * time.Second       // SIGTERM to the end of the process
-	goneLimit  = 5 * time.Second        // the end of the process to the end of all that it started
-	pollPause  = 20 * time.Millisecond  // between two looks at something that takes its time
-	askLimit   = 120 * time.Second      // one request
-	marker     = "FLAMBEAU_E2E_MARKER=" // in the environment of everything that a test starts
+	startLimit = 60 * time.Second      // process start to a healthy /ping, on a busy machine
+	stopLimit  = 60 * time.Second      // SIGTERM to the end of the process
+	goneLimit  = 5 * time.Second       // the end of the process to the end of all that it started
+	pollPause  = 20 * time.Millisecond // between two looks at something that takes its time
+	askLimit   = 120 * time.Second     // one request
+	marker     = "E2E_MARKER="         // in the environment of everything that a test starts; backends of programs lose what begins with FLAMBEAU_
 )
 
 // Env is an environment with the wheel installed.

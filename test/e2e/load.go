@@ -32,6 +32,9 @@ type LoadOptions struct {
 	Every   time.Duration     // the shortest time between two requests of one client; 0: no pause
 	Limit   time.Duration     // on one request; 0 for the tests' limit
 	Header  map[string]string // added to each request
+
+	// Number finds the number in an answer; nil: the answer is one.
+	Number func(answer []byte) (int, error)
 }
 
 // Load is a number of clients, each of which sends its next request when it has the answer to the last one, on a connection that it keeps.
@@ -127,7 +130,7 @@ func (l *Load) ask(ctx context.Context) Sample {
 		return fail(err)
 	}
 	sample.Received = time.Since(l.Began)
-	number, err := strconv.Atoi(string(text))
+	number, err := l.number(text)
 	switch {
 	case response.StatusCode != http.StatusOK:
 		return fail(fmt.Errorf("status %d, reason %q, hint %q: %s", response.StatusCode, response.Header.Get("X-Flambeau-Reason"),
@@ -139,6 +142,13 @@ func (l *Load) ask(ctx context.Context) Sample {
 	for seen := l.newest.Load(); int64(number) > seen && !l.newest.CompareAndSwap(seen, int64(number)); seen = l.newest.Load() {
 	}
 	return sample
+}
+
+func (l *Load) number(answer []byte) (int, error) {
+	if l.options.Number != nil {
+		return l.options.Number(answer)
+	}
+	return strconv.Atoi(string(answer))
 }
 
 // Now is the time on the load's clock.

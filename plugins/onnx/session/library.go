@@ -1,5 +1,11 @@
 package session
 
+/*
+#include <stdlib.h>
+#include "api.h"
+*/
+import "C"
+
 import (
 	"errors"
 	"fmt"
@@ -8,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	ort "github.com/yalue/onnxruntime_go"
 )
@@ -96,6 +103,9 @@ func Init(candidates []string) (version string, err error) {
 		ort.SetSharedLibraryPath(path)
 		err := ort.InitializeEnvironment(ort.WithLogLevelWarning())
 		if err == nil {
+			if err := loadAPI(path); err != nil {
+				return "", err // the same file was good enough a moment ago
+			}
 			version := ort.GetVersion()
 			_ = ort.DisableTelemetry() // there is none on Linux
 			return version, nil
@@ -108,10 +118,20 @@ func Init(candidates []string) (version string, err error) {
 var howToGet = fmt.Sprintf("version 1.%d or later is needed: pip install onnxruntime==%s in the server's Python environment, or name the library by "+ //nolint:gochecknoglobals // a text
 	"FLAMBEAU_ONNXRUNTIME", oldestMinor, Tested)
 
+// loadAPI takes the functions that the binding has not from the library that it has loaded.
+func loadAPI(path string) error {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	if problem := C.ort_load(name); problem != nil {
+		return fmt.Errorf("%s: %s", path, C.GoString(problem))
+	}
+	return nil
+}
+
 // reason shortens what the library says.
 func reason(err error) string {
 	text := err.Error()
-	if strings.Contains(text, "API version") {
+	if strings.HasSuffix(text, "API base: 2") { // the binding's number for: it has no such version
 		return fmt.Sprintf("it is older than 1.%d", oldestMinor)
 	}
 	return text

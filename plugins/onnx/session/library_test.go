@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,5 +47,27 @@ func TestCandidates(t *testing.T) {
 	}
 	if got := Candidates("", filepath.Join(root, "bin/flambeau-onnx"), ""); len(got) < 2 || !cmp.Equal(got[:2], newest) {
 		t.Errorf("beside an environment's program: %q", got)
+	}
+}
+
+// TestLibraryThatIsTooOld: the error says so in one line, with what to do.
+func TestLibraryThatIsTooOld(t *testing.T) {
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "old.c"), filepath.Join(dir, "libonnxruntime.so.1.9.0")
+	const code = `
+static const void *get(unsigned version) { return 0; }
+static const char *version(void) { return "1.9.0"; }
+static struct { const void *(*get)(unsigned); const char *(*version)(void); } base = {get, version};
+void *OrtGetApiBase(void) { return &base; }
+`
+	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil { //nolint:gosec // words of this test
+		t.Fatalf("cc, without which this package is not built: %v\n%s", err, out)
+	}
+	_, err := Init([]string{library})
+	if !errors.Is(err, ErrNoLibrary) || !strings.Contains(err.Error(), "it is older than 1.24") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,9 +1,13 @@
 package session
 
+/*
+#include "api.h"
+*/
+import "C"
+
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	ort "github.com/yalue/onnxruntime_go"
@@ -11,138 +15,108 @@ import (
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
 )
 
-// Value is what a model gives: a tensor, or, from models of classical machine learning, a list of values or a map.
-type Value struct {
-	Tensor       *tensor.Tensor
-	List         []Value
-	Keys, Values *tensor.Tensor // of a map: as many of the one as of the other
-}
-
 // read copies a value out of the library's memory.
-func read(name string, v ort.Value) (Value, error) {
-	switch x := v.(type) {
-	case *ort.Sequence:
-		return readList(name, x)
-	case *ort.Map:
-		return readMap(name, x)
+func read(name string, v *C.OrtValue) (Value, error) {
+	if v == nil {
+		return Value{}, nil
 	}
-	t, err := readTensor(name, v)
-	return Value{Tensor: t}, err
-}
-
-func readList(name string, list *ort.Sequence) (Value, error) {
-	members, err := list.GetValues()
-	if err != nil {
-		return Value{}, fmt.Errorf("the output %q: %w", name, err)
+	var t C.ort_type
+	var present C.int
+	if err := statusError(C.ort_describe(v, &t, &present)); err != nil {
+		return Value{}, err
 	}
-	all := make([]Value, 0, len(members)) // never nil: an empty list is one
-	for _, m := range members {
-		v, err := read(name, m)
+	if present == 0 {
+		return Value{}, nil
+	}
+	switch ort.ONNXType(t.kind) {
+	case ort.ONNXTypeTensor:
+		got, err := readTensor(name, v, &t)
+		return Value{Tensor: got}, err
+	case ort.ONNXTypeSequence:
+		list, err := members(name, v)
+		return Value{List: list}, err
+	case ort.ONNXTypeMap:
+		pair, err := members(name, v)
 		if err != nil {
 			return Value{}, err
 		}
-		all = append(all, v)
+		if len(pair) != 2 || pair[0].Tensor == nil || pair[1].Tensor == nil {
+			return Value{}, errors.New("a map without keys or values")
+		}
+		return Value{Keys: pair[0].Tensor, Values: pair[1].Tensor}, nil
 	}
-	return Value{List: all}, nil
+	return Value{}, fmt.Errorf("a %s cannot be read", kindOf(ort.ONNXType(t.kind)))
 }
 
-func readMap(name string, m *ort.Map) (Value, error) {
-	keys, values, err := m.GetKeysAndValues()
-	if err != nil {
-		return Value{}, fmt.Errorf("the output %q: %w", name, err)
+// members reads the members of a list, or the keys and the values of a map.
+func members(name string, v *C.OrtValue) ([]Value, error) {
+	var n C.size_t
+	if err := statusError(C.ort_count(v, &n)); err != nil {
+		return nil, err
 	}
-	k, errKeys := readTensor(name, keys)
-	v, errValues := readTensor(name, values)
-	return Value{Keys: k, Values: v}, errors.Join(errKeys, errValues)
-}
-
-func readTensor(name string, v ort.Value) (*tensor.Tensor, error) {
-	t := &tensor.Tensor{Name: name, DType: dtypeOf(ort.TensorElementDataType(v.DataType())), Shape: slices.Clone([]int64(v.GetShape()))}
-	if t.Shape == nil {
-		t.Shape = []int64{}
-	}
-	switch x := v.(type) {
-	case *ort.StringTensor:
-		texts, err := x.GetContents()
+	all := make([]Value, 0, n) // never nil: an empty list is one
+	for i := range int(n) {
+		var member *C.OrtValue
+		if err := statusError(C.ort_member(v, C.int(i), &member)); err != nil {
+			return nil, err
+		}
+		got, err := read(name, member)
+		C.ort_release(member)
 		if err != nil {
-			return nil, fmt.Errorf("the output %q: %w", name, err)
+			return nil, err
 		}
-		for _, text := range texts {
-			t.Data = tensor.AppendElement(t.Data, []byte(text))
-		}
-	case *ort.CustomDataTensor:
-		t.Data = slices.Clone(x.GetData())
-	default:
-		data, err := numbers(v)
-		if err != nil {
-			return nil, fmt.Errorf("the output %q: %w", name, err)
-		}
-		t.Data = data
+		all = append(all, got)
 	}
-	return t, t.Check()
+	return all, nil
 }
 
-// numbers copies the elements of a numeric tensor.
-func numbers(v ort.Value) ([]byte, error) {
-	switch x := v.(type) {
-	case *ort.Tensor[float32]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[float64]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[int8]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[uint8]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[int16]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[uint16]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[int32]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[uint32]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[int64]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[uint64]:
-		return bytesOf(x.GetData()), nil
-	case *ort.Tensor[bool]:
-		return bytesOf(x.GetData()), nil
+func readTensor(name string, v *C.OrtValue, info *C.ort_type) (*tensor.Tensor, error) {
+	t := &tensor.Tensor{Name: name, DType: dtypeOf(ort.TensorElementDataType(info.element)), Shape: shapeOf(info)}
+	if t.DType == "" {
+		return nil, fmt.Errorf("elements of the type %s cannot be read", ort.TensorElementDataType(info.element))
 	}
-	return scalarBytes(v)
+	n, err := tensor.Count(t.Shape)
+	if err != nil || n == 0 {
+		return t, err
+	}
+	if t.DType == tensor.Bytes {
+		return t, readStrings(t, v, int(n))
+	}
+	var data unsafe.Pointer
+	if err := statusError(C.ort_data(v, &data)); err != nil {
+		return nil, err
+	}
+	size := int(n) * t.DType.Size()
+	t.Data = make([]byte, size)
+	copy(t.Data, unsafe.Slice((*byte)(data), size))
+	return t, nil
 }
 
-func scalarBytes(v ort.Value) ([]byte, error) {
-	switch x := v.(type) {
-	case *ort.Scalar[float32]:
-		return bytesOf([]float32{x.GetData()}), nil
-	case *ort.Scalar[float64]:
-		return bytesOf([]float64{x.GetData()}), nil
-	case *ort.Scalar[int8]:
-		return bytesOf([]int8{x.GetData()}), nil
-	case *ort.Scalar[uint8]:
-		return bytesOf([]uint8{x.GetData()}), nil
-	case *ort.Scalar[int16]:
-		return bytesOf([]int16{x.GetData()}), nil
-	case *ort.Scalar[uint16]:
-		return bytesOf([]uint16{x.GetData()}), nil
-	case *ort.Scalar[int32]:
-		return bytesOf([]int32{x.GetData()}), nil
-	case *ort.Scalar[uint32]:
-		return bytesOf([]uint32{x.GetData()}), nil
-	case *ort.Scalar[int64]:
-		return bytesOf([]int64{x.GetData()}), nil
-	case *ort.Scalar[uint64]:
-		return bytesOf([]uint64{x.GetData()}), nil
-	case *ort.Scalar[bool]:
-		return bytesOf([]bool{x.GetData()}), nil
+func shapeOf(info *C.ort_type) []int64 {
+	shape := make([]int64, max(int(info.rank), 0))
+	for d := range shape {
+		shape[d] = int64(info.shape[d])
 	}
-	return nil, fmt.Errorf("a value of the kind %s cannot be read", v.GetONNXType())
+	return shape
 }
 
-// bytesOf copies the memory of numbers, little-endian as all machines that this is built for are.
-func bytesOf[T any](values []T) []byte {
-	if len(values) == 0 {
-		return nil
+func readStrings(t *tensor.Tensor, v *C.OrtValue, n int) error {
+	var length C.size_t
+	if err := statusError(C.ort_string_bytes(v, &length)); err != nil {
+		return err
 	}
-	return slices.Clone(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(values[0])))) //nolint:gosec // its own memory
+	buffer := make([]byte, int(length)+1)
+	offsets := make([]C.size_t, n)
+	if err := statusError(C.ort_get_strings(v, unsafe.Pointer(&buffer[0]), length, &offsets[0], C.size_t(n))); err != nil {
+		return err
+	}
+	t.Data = make([]byte, 0, int(length)+4*n)
+	for i, begin := range offsets {
+		end := length
+		if i+1 < n {
+			end = offsets[i+1]
+		}
+		t.Data = tensor.AppendElement(t.Data, buffer[begin:end])
+	}
+	return nil
 }

@@ -1,9 +1,13 @@
 package session
 
+/*
+#include "api.h"
+*/
+import "C"
+
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -32,10 +36,11 @@ type Provider struct {
 
 // Port is an input or an output of a model.
 type Port struct {
-	Name  string
-	DType tensor.DType // "" for what is no tensor of a type that there is
-	Shape []int64      // -1 for a dimension that may have any length
-	Kind  string       // tensor, sequence, map, or what else
+	Name     string
+	DType    tensor.DType // of a tensor, or of the tensors of a sequence; "" for what is none, or of a type that is not known
+	Shape    []int64      // -1 for a dimension that may have any length; nil for any shape, empty for a scalar
+	Kind     string       // tensor, sequence, map, or what else
+	Optional bool         // it may be absent
 }
 
 // IsTensor says whether the port takes or gives a tensor.
@@ -46,8 +51,12 @@ const kindTensor = "tensor"
 // Session is an open model. Its methods are safe for concurrent use.
 type Session struct {
 	Inputs, Outputs []Port
+	Defaults        []Port            // further inputs, which have a value when none is given
 	Metadata        map[string]string // the model's own
 	Producer        string
+
+	names map[string]*C.char // of all ports, in the library's memory
+	all   []string           // names of the outputs
 
 	mu      sync.RWMutex // guards session, which is nil once closed
 	session *ort.DynamicAdvancedSession
@@ -55,25 +64,17 @@ type Session struct {
 
 // Open opens a model file. Init must have been called.
 func Open(path string, opts Options) (*Session, error) {
-	inputs, outputs, err := ort.GetInputOutputInfo(path)
-	if err != nil {
-		return nil, fmt.Errorf("the model cannot be read: %w", err)
-	}
-	s := &Session{Inputs: ports(inputs), Outputs: ports(outputs), Metadata: map[string]string{}}
+	s := &Session{Metadata: map[string]string{}}
 	settings, err := settingsOf(opts)
 	if err != nil {
 		return nil, err
 	}
-	names := func(all []Port) []string {
-		texts := make([]string, len(all))
-		for i := range all {
-			texts[i] = all[i].Name
-		}
-		return texts
-	}
-	s.session, err = ort.NewDynamicAdvancedSession(path, names(s.Inputs), names(s.Outputs), settings)
+	s.session, err = ort.NewDynamicAdvancedSession(path, nil, nil, settings)
 	if err = errors.Join(err, settings.Destroy()); err != nil {
 		return nil, fmt.Errorf("the model cannot be opened: %w", err)
+	}
+	if err := s.readPorts(); err != nil {
+		return nil, errors.Join(fmt.Errorf("the model's inputs and outputs: %w", err), s.Close())
 	}
 	if err := s.readMetadata(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -110,6 +111,7 @@ func (s *Session) Close() error {
 	}
 	err := s.session.Destroy()
 	s.session = nil
+	s.freeNames()
 	return err
 }
 
@@ -174,20 +176,10 @@ func appendProvider(o *ort.SessionOptions, p Provider) (err error) {
 	return nil
 }
 
-func ports(all []ort.InputOutputInfo) []Port {
-	list := make([]Port, len(all))
-	for i, info := range all {
-		p := Port{Name: info.Name, Kind: kindOf(info.OrtValueType)}
-		if info.OrtValueType == ort.ONNXTypeTensor {
-			p.DType, p.Shape = dtypeOf(info.DataType), slices.Clone(info.Dimensions)
-			for d := range p.Shape {
-				p.Shape[d] = max(p.Shape[d], -1)
-			}
-		}
-		list[i] = p
-	}
-	return list
-}
+type (
+	onnxType    = ort.ONNXType
+	elementType = ort.TensorElementDataType
+)
 
 func kindOf(t ort.ONNXType) string {
 	switch t {

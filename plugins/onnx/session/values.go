@@ -1,9 +1,16 @@
 package session
 
+/*
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "api.h"
+*/
+import "C"
+
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"unsafe"
 
@@ -42,136 +49,147 @@ func dtypeOf(t ort.TensorElementDataType) tensor.DType {
 	return ""
 }
 
-// Run runs the model once: one tensor for each of Inputs, in their order, gives one Value for each of Outputs. The data of inputs is not copied.
-func (s *Session) Run(inputs []tensor.Tensor) ([]Value, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.session == nil {
-		return nil, errors.New("the model is closed")
-	}
-	if len(inputs) != len(s.Inputs) {
-		return nil, fmt.Errorf("the model has %d inputs, and %d tensors were given", len(s.Inputs), len(inputs))
-	}
-	given := make([]ort.Value, 0, len(inputs))
-	defer func() {
-		for _, v := range given {
-			_ = v.Destroy() // memory of this run, which nobody uses any more
+func elementOf(d tensor.DType) (ort.TensorElementDataType, bool) {
+	for _, pair := range types {
+		if pair.dtype == d {
+			return pair.ort, true
 		}
-	}()
-	for i := range inputs {
-		v, err := valueOf(&inputs[i])
+	}
+	return 0, false
+}
+
+// Value is what a model takes and gives: a tensor, or, mostly from models of classical machine learning, a list of values or a map. The zero Value is none,
+// which an optional input takes and an optional output may give.
+type Value struct {
+	Tensor       *tensor.Tensor
+	List         []Value        // not nil for a list, which may be empty
+	Keys, Values *tensor.Tensor // of a map: as many of the one as of the other
+}
+
+// Of makes a Value of a tensor.
+func Of(t *tensor.Tensor) Value { return Value{Tensor: t} }
+
+// IsNone says whether there is nothing.
+func (v *Value) IsNone() bool { return v.Tensor == nil && v.List == nil && v.Keys == nil }
+
+// statusError makes an error of what a call gave.
+func statusError(status *C.OrtStatus) error {
+	if status == nil {
+		return nil
+	}
+	defer C.ort_release_status(status)
+	return errors.New(C.GoString(C.ort_message(status)))
+}
+
+// givenValues holds values that were made for a run. Tensors share the memory of ours, which is pinned as long.
+type givenValues struct {
+	all  []*C.OrtValue
+	pins runtime.Pinner
+}
+
+func (g *givenValues) release() {
+	for _, v := range g.all {
+		C.ort_release(v)
+	}
+	g.pins.Unpin()
+}
+
+func (g *givenValues) keep(v *C.OrtValue, status *C.OrtStatus) (*C.OrtValue, error) {
+	if err := statusError(status); err != nil {
+		return nil, err
+	}
+	g.all = append(g.all, v)
+	return v, nil
+}
+
+// Kinds of values, by the library's numbers.
+const (
+	typeSequence = 2
+	typeMap      = 3
+)
+
+func (g *givenValues) of(v *Value) (*C.OrtValue, error) {
+	switch {
+	case v.Tensor != nil:
+		return g.tensor(v.Tensor)
+	case v.List != nil:
+		members := make([]*C.OrtValue, len(v.List))
+		for i := range v.List {
+			var err error
+			if members[i], err = g.of(&v.List[i]); err != nil {
+				return nil, err
+			}
+		}
+		return g.collection(members, typeSequence)
+	case v.Keys != nil && v.Values != nil:
+		keys, err := g.tensor(v.Keys)
 		if err != nil {
 			return nil, err
 		}
-		given = append(given, v)
-	}
-	got := make([]ort.Value, len(s.Outputs))
-	defer func() {
-		for _, v := range got {
-			if v != nil {
-				_ = v.Destroy() // the same
-			}
-		}
-	}()
-	if err := s.session.Run(given, got); err != nil {
-		return nil, fmt.Errorf("the model did not run: %w", err)
-	}
-	out := make([]Value, len(got))
-	for i, v := range got {
-		var err error
-		if out[i], err = read(s.Outputs[i].Name, v); err != nil {
+		values, err := g.tensor(v.Values)
+		if err != nil {
 			return nil, err
 		}
+		return g.collection([]*C.OrtValue{keys, values}, typeMap)
 	}
-	return out, nil
+	return nil, errors.New("there is no value")
 }
 
-// valueOf makes a value of ONNX Runtime's that shares the tensor's memory.
-func valueOf(t *tensor.Tensor) (ort.Value, error) {
+func (g *givenValues) collection(members []*C.OrtValue, kind C.int) (*C.OrtValue, error) {
+	if len(members) == 0 {
+		return nil, errors.New("ONNX Runtime takes no empty sequence")
+	}
+	var v *C.OrtValue
+	return g.keep(v, C.ort_collection(&members[0], C.size_t(len(members)), kind, &v))
+}
+
+func (g *givenValues) tensor(t *tensor.Tensor) (*C.OrtValue, error) {
 	if err := t.Check(); err != nil {
 		return nil, err
 	}
 	if t.DType == tensor.Bytes {
-		return stringsOf(t)
+		return g.strings(t)
 	}
-	if n, _ := tensor.Count(t.Shape); n == 0 {
-		return nil, fmt.Errorf("the input %q is empty: its shape is %v", t.Name, t.Shape)
+	element, known := elementOf(t.DType)
+	if !known {
+		return nil, fmt.Errorf("ONNX Runtime does not know the type %s", t.DType)
 	}
-	if len(t.Shape) == 0 {
-		return scalarOf(t)
+	data := aligned(t.Data, t.DType.Size())
+	if len(data) == 0 {
+		data = make([]byte, t.DType.Size()) // an address, which even a tensor without elements has
 	}
-	for _, pair := range types {
-		if pair.dtype == t.DType {
-			v, err := ort.NewCustomDataTensor(t.Shape, aligned(t.Data, t.DType.Size()), pair.ort)
-			if err != nil {
-				return nil, fmt.Errorf("the input %q: %w", t.Name, err)
-			}
-			return v, nil
-		}
-	}
-	return nil, fmt.Errorf("the input %q has the type %s, which ONNX Runtime does not know", t.Name, t.DType)
+	g.pins.Pin(&data[0])
+	var v *C.OrtValue
+	status := C.ort_tensor(unsafe.Pointer(&data[0]), C.size_t(len(t.Data)), dims(t.Shape), C.size_t(len(t.Shape)), C.int(element), &v)
+	return g.keep(v, status)
+}
+
+// dims gives the address of a shape.
+func dims(shape []int64) *C.int64_t {
+	return (*C.int64_t)(unsafe.SliceData(shape))
 }
 
 // aligned gives data at an address that is a multiple of size, as the library expects it.
 func aligned(data []byte, size int) []byte {
-	if size > 1 && uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(size) != 0 { //nolint:gosec // looks at the address, nothing else
+	if size > 1 && uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(size) != 0 {
 		return slices.Clone(data) // the allocator aligns it
 	}
 	return data
 }
 
-func stringsOf(t *tensor.Tensor) (ort.Value, error) {
+func (g *givenValues) strings(t *tensor.Tensor) (*C.OrtValue, error) {
 	elements, err := t.Elements()
 	if err != nil {
 		return nil, err
 	}
-	if len(elements) == 0 {
-		return nil, fmt.Errorf("the input %q is empty: its shape is %v", t.Name, t.Shape)
+	var v *C.OrtValue
+	if v, err = g.keep(v, C.ort_strings(dims(t.Shape), C.size_t(len(t.Shape)), &v)); err != nil {
+		return nil, err
 	}
-	texts := make([]string, len(elements))
 	for i, e := range elements {
-		texts[i] = string(e)
-	}
-	v, err := ort.NewStringTensor(t.Shape)
-	if err != nil {
-		return nil, fmt.Errorf("the input %q: %w", t.Name, err)
-	}
-	if err := v.SetContents(texts); err != nil {
-		return nil, errors.Join(fmt.Errorf("the input %q: %w", t.Name, err), v.Destroy())
-	}
-	return v, nil
-}
-
-// scalarOf makes a value without dimensions, which is a type of its own in the library's binding.
-func scalarOf(t *tensor.Tensor) (ort.Value, error) {
-	d := t.Data
-	switch t.DType { //nolint:exhaustive // the others are below
-	case tensor.Bool:
-		return ort.NewScalar(d[0] != 0)
-	case tensor.Uint8:
-		return ort.NewScalar(d[0])
-	case tensor.Int8:
-		return ort.NewScalar(int8(d[0]))
-	case tensor.Uint16:
-		return ort.NewScalar(binary.LittleEndian.Uint16(d))
-	case tensor.Int16:
-		return ort.NewScalar(int16(binary.LittleEndian.Uint16(d)))
-	case tensor.Uint32:
-		return ort.NewScalar(binary.LittleEndian.Uint32(d))
-	case tensor.Int32:
-		return ort.NewScalar(int32(binary.LittleEndian.Uint32(d)))
-	case tensor.Uint64:
-		return ort.NewScalar(binary.LittleEndian.Uint64(d))
-	case tensor.Int64:
-		return ort.NewScalar(int64(binary.LittleEndian.Uint64(d)))
-	case tensor.FP32:
-		f, err := t.Floats()
-		if err != nil {
+		if err := statusError(C.ort_set_string(v, C.size_t(i), unsafe.Pointer(unsafe.SliceData(e)), C.size_t(len(e)))); err != nil {
 			return nil, err
 		}
-		return ort.NewScalar(f[0])
-	case tensor.FP64:
-		return ort.NewScalar(*(*float64)(unsafe.Pointer(unsafe.SliceData(slices.Clone(d))))) //nolint:gosec // eight bytes, aligned
 	}
-	return nil, fmt.Errorf("the input %q is a scalar of the type %s, which cannot be handed over", t.Name, t.DType)
+	return v, nil
 }

@@ -148,9 +148,11 @@ type LoadResponse struct {
 	// Absent when the handler is ready.
 	Failure *LoadFailure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
 	// Optional abilities of this backend, by name.
-	Features      []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Features []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
+	// What the model takes and gives, as a JSON object (docs/protocol.md); empty when the backend does not say.
+	DescriptionJson []byte `protobuf:"bytes,3,opt,name=description_json,json=descriptionJson,proto3" json:"description_json,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *LoadResponse) Reset() {
@@ -193,6 +195,13 @@ func (x *LoadResponse) GetFailure() *LoadFailure {
 func (x *LoadResponse) GetFeatures() []string {
 	if x != nil {
 		return x.Features
+	}
+	return nil
+}
+
+func (x *LoadResponse) GetDescriptionJson() []byte {
+	if x != nil {
+		return x.DescriptionJson
 	}
 	return nil
 }
@@ -389,10 +398,11 @@ const file_backend_v1_backend_proto_rawDesc = "" +
 	"batch_size\x18\a \x01(\x05R\tbatchSize\x123\n" +
 	"\x16limit_max_image_pixels\x18\b \x01(\bR\x13limitMaxImagePixels\x12,\n" +
 	"\x12max_response_bytes\x18\t \x01(\x03R\x10maxResponseBytesB\x06\n" +
-	"\x04_gpu\"f\n" +
+	"\x04_gpu\"\x91\x01\n" +
 	"\fLoadResponse\x12:\n" +
 	"\afailure\x18\x01 \x01(\v2 .flambeau.backend.v1.LoadFailureR\afailure\x12\x1a\n" +
-	"\bfeatures\x18\x02 \x03(\tR\bfeatures\"c\n" +
+	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12)\n" +
+	"\x10description_json\x18\x03 \x01(\fR\x0fdescriptionJson\"c\n" +
 	"\vLoadFailure\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\"\n" +

@@ -40,6 +40,17 @@ const (
 // after another.
 const FeatureConcurrent = "concurrent"
 
+// FeatureOIPBinary is the feature of a backend that takes an item's one part "body" as a body of the Open Inference Protocol as it came, with raw
+// tensors behind the JSON when the header inference-header-content-length says so, and answers in the same form.
+const FeatureOIPBinary = "oip_binary"
+
+// FeatureStreams is the feature of a backend that may answer in pieces.
+const FeatureStreams = "streams"
+
+// ProtocolMarker is in every program that handlersdk is linked into: it can be read without running the program. The semicolon ends the number, for
+// anything may follow.
+const ProtocolMarker = "flambeau-backend-protocol=1;"
+
 // OrphanSignal is what the kernel sends the process at the server's death. It ends a process that does not read the
 // lifeline yet. One that does ignores it: it must live long enough to end its children with it.
 const OrphanSignal = 62

@@ -16,7 +16,7 @@ START_LIMIT = 120.0  # seconds until /ping says healthy
 STOP_LIMIT = 60.0  # seconds from SIGTERM to the end
 PAUSE = 0.1  # seconds between two looks
 APIS = ("inference", "management", "metrics")
-KEPT = ("FLAMBEAU_E2E_MARKER",)  # by which the end-to-end tests find what is left running
+KEPT = ("E2E_MARKER",)  # by which the end-to-end tests find what is left running
 HIDDEN = ("TS_", "FLAMBEAU_", "PYTHON", "LOG_LOCATION", "METRICS_LOCATION", "TMPDIR", "TEMP", "TMP", "TORCHINDUCTOR_CACHE_DIR")
 
 

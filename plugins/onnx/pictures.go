@@ -1,0 +1,181 @@
+package onnx
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/flambeau-serve/flambeau/handlersdk"
+	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/vision"
+)
+
+// pictures is image_classifier and object_detector.
+type pictures struct {
+	h         *Handler
+	settings  *settings
+	port      *session.Port
+	transform vision.Transform
+	labels    map[string]string
+	maxPixels int
+
+	output                string // of a classifier
+	boxes, classes, score string // of a detector
+}
+
+const defaultTop = 5
+
+func (h *Handler) newPictures(s *settings) (*pictures, error) {
+	if len(h.session.Inputs) != 1 {
+		return nil, fmt.Errorf("the handler %s wants a model with one input, and it has %s", s.handler, describe(h.session.Inputs))
+	}
+	p := &pictures{h: h, settings: s, port: &h.session.Inputs[0], maxPixels: math.MaxInt}
+	if n := len(p.port.Shape); n != 3 && n != 4 {
+		return nil, fmt.Errorf("the handler %s wants an input of three or four dimensions, and the model has %s", s.handler, describe(h.session.Inputs))
+	}
+	if h.model.LimitMaxImagePixels {
+		p.maxPixels = vision.MaxPixels
+	}
+	p.transform = s.transform(p.port, s.handler == handlerObjects)
+	var err error
+	if p.labels, err = readLabels(h.model.Dir); err != nil {
+		return nil, err
+	}
+	if s.handler == handlerImages {
+		p.output, err = h.outputNamed(s.output)
+		return p, err
+	}
+	var errs [3]error
+	p.boxes, errs[0] = h.outputNamed(s.boxes, "boxes")
+	p.classes, errs[1] = h.outputNamed(s.classes, "labels", "classes")
+	p.score, errs[2] = h.outputNamed(s.scores, "scores")
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	if p.boxes == p.classes || p.boxes == p.score || p.classes == p.score {
+		return nil, fmt.Errorf("%s: name the outputs with boxes, labels and scores below onnx: outputs:; the model has %s", settingsFile, describe(h.session.Outputs))
+	}
+	h.joins = false // how many objects there are does not follow from how many pictures
+	return p, nil
+}
+
+// read makes the input of a picture: a file, a text with one in base64, or numbers.
+func (p *pictures) read(item *handlersdk.Item, j *job) error {
+	part, err := payload(item)
+	if err != nil {
+		return err
+	}
+	data := part.Data
+	text := bytes.TrimSpace(data)
+	if len(text) > 0 && text[0] == '[' || tensor.IsNPY(data) {
+		t, err := one(p.port, data)
+		if err != nil {
+			return err
+		}
+		return p.h.arrange(j, []tensor.Tensor{t})
+	}
+	if decoded, ok := fromBase64(text); ok {
+		data = decoded
+	}
+	picture, err := vision.Decode(data, p.maxPixels)
+	if err != nil {
+		return bad("%w", err)
+	}
+	values, height, width := p.transform.Apply(picture)
+	shape := []int64{3, int64(height), int64(width)}
+	if p.transform.Last {
+		shape = []int64{int64(height), int64(width), 3}
+	}
+	if len(p.port.Shape) == 4 {
+		shape = slices.Insert(shape, 0, 1)
+	}
+	t, err := convert(p.port, shape, values)
+	if err != nil {
+		return err
+	}
+	if err := p.h.arrange(j, []tensor.Tensor{t}); err != nil {
+		return err
+	}
+	j.single = true
+	return nil
+}
+
+// fromBase64 reads a picture's file from a text, which may be a JSON string.
+func fromBase64(text []byte) ([]byte, bool) {
+	if len(text) > 1 && text[0] == '"' {
+		var inner string
+		if json.Unmarshal(text, &inner) != nil {
+			return nil, false
+		}
+		text = []byte(inner)
+	}
+	if len(text) == 0 || text[0] < '+' || text[0] > 'z' { // every picture's file begins with, or has soon, what base64 has not
+		return nil, false
+	}
+	out := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Decode(out, text)
+	return out[:n], err == nil
+}
+
+func (p *pictures) gather([]*job) {}
+
+func (p *pictures) answer(j *job) (any, error) {
+	if p.settings.handler == handlerObjects {
+		return p.objects(j)
+	}
+	t, err := p.h.output(j, p.output)
+	if err != nil {
+		return nil, err
+	}
+	top := p.settings.topK
+	if top == 0 {
+		top = defaultTop
+	}
+	all, err := classified(t, p.settings, p.labels, top)
+	if err != nil || len(all) != 1 || !j.single {
+		return all, err
+	}
+	return all[0], nil
+}
+
+// objects lists what was found with a score that is high enough.
+func (p *pictures) objects(j *job) (any, error) {
+	var values [3][]float32
+	for i, name := range []string{p.boxes, p.classes, p.score} {
+		t, err := p.h.output(j, name)
+		if err != nil {
+			return nil, err
+		}
+		if values[i], err = t.Floats(); err != nil {
+			return nil, err
+		}
+	}
+	boxes, classes, scores := values[0], values[1], values[2]
+	const corners = 4
+	if len(boxes) != corners*len(scores) || len(classes) != len(scores) {
+		return nil, fmt.Errorf("the model gave %d numbers of boxes, %d labels and %d scores, which is not one of each for every object", len(boxes), len(classes), len(scores))
+	}
+	found := []object{}
+	for i, score := range scores {
+		if float64(score) < p.settings.threshold {
+			continue
+		}
+		name, err := label(p.labels, int(classes[i]))
+		if err != nil {
+			return nil, err
+		}
+		box := make([]number, corners)
+		for k := range box {
+			box[k] = number(boxes[corners*i+k])
+		}
+		one := object{{name, box}}
+		one.set("score", number(score))
+		found = append(found, one)
+	}
+	return found, nil
+}

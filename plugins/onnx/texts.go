@@ -1,0 +1,288 @@
+package onnx
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/flambeau-serve/flambeau/handlersdk"
+	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/tokenize"
+)
+
+// texts is text_classifier and embedding.
+type texts struct {
+	h         *Handler
+	settings  *settings
+	tokenizer *tokenize.Tokenizer
+	limit     int
+	labels    map[string]string
+	output    string
+	columns   []column // one for each input
+}
+
+// column says what an input gets: the tokens' numbers, ones for them, or zeros.
+type column struct {
+	port *session.Port
+	kind columnKind
+}
+
+type columnKind int
+
+const (
+	tokenIDs columnKind = iota
+	mask
+	zeros
+	positions
+)
+
+const (
+	tokenizerFile = "tokenizer.json" //nolint:gosec // a file's name
+	maxTokenizer  = 256 << 20
+)
+
+func (h *Handler) newTexts(s *settings) (*texts, error) {
+	file, err := readBounded(filepath.Join(h.model.Dir, tokenizerFile), maxTokenizer)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("the handler %s needs the file %s beside the model", s.handler, tokenizerFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", tokenizerFile, err)
+	}
+	t := &texts{h: h, settings: s}
+	if t.tokenizer, err = tokenize.Parse(file); err != nil {
+		return nil, err
+	}
+	t.limit = s.maxLength
+	if t.limit == 0 {
+		t.limit = t.tokenizer.MaxLength
+	}
+	if t.limit == 0 {
+		t.limit = defaultLength
+	}
+	for i := range h.session.Inputs {
+		port := &h.session.Inputs[i]
+		kind, ok := map[string]columnKind{"input_ids": tokenIDs, "attention_mask": mask, "token_type_ids": zeros, "position_ids": positions}[port.Name]
+		if !ok || len(port.Shape) != 2 || port.DType != tensor.Int64 && port.DType != tensor.Int32 {
+			return nil, fmt.Errorf("the handler %s knows the inputs input_ids, attention_mask, token_type_ids and position_ids, whole numbers of [rows, tokens]; the model has %s",
+				s.handler, describe(h.session.Inputs))
+		}
+		t.columns = append(t.columns, column{port, kind})
+	}
+	if s.handler == handlerTexts {
+		if t.labels, err = readLabels(h.model.Dir); err != nil {
+			return nil, err
+		}
+		t.output, err = h.outputNamed(s.output, "logits")
+		return t, err
+	}
+	t.output, err = h.outputNamed(s.output, "sentence_embedding", "last_hidden_state")
+	return t, err
+}
+
+// defaultLength is what most models of this kind take at most.
+const defaultLength = 512
+
+// read tokenizes a text, or a list of texts.
+func (t *texts) read(item *handlersdk.Item, j *job) error {
+	part, err := payload(item)
+	if err != nil {
+		return err
+	}
+	list, single, err := textsOf(part)
+	if err != nil {
+		return err
+	}
+	longest := 0
+	rows := make([][]int64, len(list))
+	for i, text := range list {
+		rows[i] = t.tokenizer.Encode(text, t.limit)
+		longest = max(longest, len(rows[i]))
+	}
+	if fixed := t.columns[0].port.Shape[1]; fixed > 0 {
+		for i := range rows {
+			rows[i] = rows[i][:min(len(rows[i]), int(fixed))]
+		}
+		longest = int(fixed)
+	}
+	j.tokens = rows
+	if err := t.fill(j, longest); err != nil {
+		return err
+	}
+	j.single = single
+	return nil
+}
+
+// fill makes the inputs of a job's tokens, with rows of so many.
+func (t *texts) fill(j *job, length int) error {
+	j.inputs = nil
+	var all []tensor.Tensor
+	for _, c := range t.columns {
+		x := tensor.Tensor{Name: c.port.Name, DType: c.port.DType, Shape: []int64{int64(len(j.tokens)), int64(length)}}
+		for _, row := range j.tokens {
+			for i := range length {
+				var v int64
+				switch {
+				case c.kind == positions:
+					v = int64(i)
+				case c.kind == tokenIDs && i < len(row):
+					v = row[i]
+				case c.kind == tokenIDs:
+					v = t.tokenizer.Pad
+				case c.kind == mask && i < len(row):
+					v = 1
+				}
+				if c.port.DType == tensor.Int32 {
+					x.Data = binary.LittleEndian.AppendUint32(x.Data, uint32(v))
+				} else {
+					x.Data = binary.LittleEndian.AppendUint64(x.Data, uint64(v))
+				}
+			}
+		}
+		all = append(all, x)
+	}
+	return t.h.arrange(j, all)
+}
+
+// gather gives all jobs rows of the same length, so that they may run at once. Models that mind what lies behind a text have no mask, and are left alone.
+func (t *texts) gather(jobs []*job) {
+	if !t.h.joins || len(jobs) < 2 || !slices.ContainsFunc(t.columns, func(c column) bool { return c.kind == mask }) {
+		return
+	}
+	longest := 0
+	for _, j := range jobs {
+		for _, row := range j.tokens {
+			longest = max(longest, len(row))
+		}
+	}
+	for _, j := range jobs {
+		if j.err == nil && j.tokens != nil && j.inputs[0].Value.Tensor.Shape[1] != int64(longest) {
+			single := j.single
+			j.err = t.fill(j, longest)
+			j.single = single
+		}
+	}
+}
+
+// textsOf reads a body: a text, or JSON with one, a list of them, or an object with one of the two by the name text, inputs or input.
+func textsOf(part handlersdk.Part) (list []string, single bool, err error) {
+	text := bytes.TrimSpace(part.Data)
+	if !utf8.Valid(text) {
+		return nil, false, bad("the text is no UTF-8")
+	}
+	isJSON := strings.Contains(part.ContentType, "json") || len(text) > 0 && (text[0] == '{' || text[0] == '[')
+	var value any
+	if !isJSON || !parses(text, &value) { // a text may begin with a bracket
+		return []string{string(part.Data)}, true, nil
+	}
+	if members, ok := value.(map[string]any); ok {
+		value = nil
+		for _, name := range []string{"text", "inputs", "input"} {
+			if v, has := members[name]; has {
+				value = v
+				break
+			}
+		}
+	}
+	switch v := value.(type) {
+	case string:
+		return []string{v}, true, nil
+	case []any:
+		for _, m := range v {
+			s, ok := m.(string)
+			if !ok {
+				return nil, false, bad("a list of texts has something else in it")
+			}
+			list = append(list, s)
+		}
+		if len(list) > 0 {
+			return list, false, nil
+		}
+	}
+	return nil, false, bad(`send a text, or JSON: "…", ["…", "…"] or {"text": "…"}`)
+}
+
+func parses(text []byte, into any) bool { return json.Unmarshal(text, into) == nil }
+
+func (t *texts) answer(j *job) (any, error) {
+	x, err := t.h.output(j, t.output)
+	if err != nil {
+		return nil, err
+	}
+	var all []any
+	if t.settings.handler == handlerTexts {
+		all, err = classified(x, t.settings, t.labels, t.settings.topK)
+	} else {
+		all, err = t.vectors(x, j)
+	}
+	if err != nil || !j.single || len(all) != 1 {
+		return all, err
+	}
+	return all[0], nil
+}
+
+// vectors pools what the model gives for each token, unless it gives one vector for each text, and makes their lengths one.
+func (t *texts) vectors(x *tensor.Tensor, j *job) ([]any, error) {
+	values, err := x.Floats()
+	if err != nil {
+		return nil, err
+	}
+	rows := len(j.tokens)
+	if len(x.Shape) < 2 || len(x.Shape) > 3 || x.Shape[0] != int64(rows) {
+		return nil, fmt.Errorf("the output %q has the shape %v, and an embedding's is [texts, numbers] or [texts, tokens, numbers]", x.Name, x.Shape)
+	}
+	width := int(x.Shape[len(x.Shape)-1])
+	var all []any
+	for row := range rows {
+		each := values[row*len(values)/rows : (row+1)*len(values)/rows]
+		own := 1
+		if len(x.Shape) == 3 {
+			own = min(len(j.tokens[row]), int(x.Shape[1]))
+		}
+		if t.settings.pooling == poolingFirst {
+			own = min(own, 1)
+		}
+		vector := mean(each, own, width)
+		if !t.settings.noNormalize {
+			normalize(vector)
+		}
+		out := make([]number, width)
+		for i, v := range vector {
+			out[i] = number(v)
+		}
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+// mean is that of the first count vectors.
+func mean(values []float32, count, width int) []float64 {
+	vector := make([]float64, width)
+	for k := range count {
+		for i := range vector {
+			vector[i] += float64(values[k*width+i]) / float64(count)
+		}
+	}
+	return vector
+}
+
+// normalize makes a vector's length one.
+func normalize(vector []float64) {
+	sum := 0.0
+	for _, v := range vector {
+		sum += v * v
+	}
+	length := max(math.Sqrt(sum), 1e-12)
+	for i := range vector {
+		vector[i] /= length
+	}
+}
