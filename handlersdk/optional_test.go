@@ -75,9 +75,11 @@ func TestStream(t *testing.T) {
 			t.Errorf("%+v, last %t, %v", head, last, err)
 		}
 		text := ""
+		var textSb78 strings.Builder
 		for _, r := range results {
-			text += "[" + string(r.Body) + "]"
+			textSb78.WriteString("[" + string(r.Body) + "]")
 		}
+		text += textSb78.String()
 		frames = append(frames, text)
 		return nil
 	}

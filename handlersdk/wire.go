@@ -42,16 +42,16 @@ func itemsFrom(in []frame.Item) []Item {
 
 func resultsTo(in []Result) []frame.Result {
 	out := make([]frame.Result, len(in))
-	for i := range in {
-		out[i] = frame.Result{Status: uint32(max(0, in[i].Status)), Header: make([]frame.Field, len(in[i].Header))}
-		for n, h := range in[i].Header {
+	for i, r := range in {
+		out[i] = frame.Result{Status: uint32(max(0, r.Status)), Header: make([]frame.Field, len(r.Header))}
+		for n, h := range r.Header {
 			out[i].Header[n] = frame.Field(h)
 		}
-		if in[i].Err == nil {
-			out[i].Body = in[i].Body
+		if r.Err == nil {
+			out[i].Body = r.Body
 			continue
 		}
-		status, failure := failureTo(in[i].Err)
+		status, failure := failureTo(r.Err)
 		out[i].Failure = failure
 		if status != 0 {
 			out[i].Status = status

@@ -15,7 +15,7 @@ import (
 // environment finds the Python environment of the tests, whose packages bring the model and ONNX Runtime.
 func environment(t *testing.T) (prefix, model string) {
 	t.Helper()
-	python := os.Getenv("FLAMBEAU_TEST_PYTHON") //nolint:forbidigo // a test's
+	python := os.Getenv("FLAMBEAU_TEST_PYTHON")
 	if python == "" {
 		t.Skip("FLAMBEAU_TEST_PYTHON does not name the Python of an environment with magika and onnxruntime (make test makes one)")
 	}
@@ -32,7 +32,7 @@ func TestMagika(t *testing.T) {
 	prefix, model := environment(t)
 	program := filepath.Join(t.TempDir(), "magika-go")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") //nolint:forbidigo // for the compiler
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -31,8 +31,13 @@ func RunConformance(t *testing.T, path string, opts Options) {
 		name string
 		run  func(*testing.T, string, Options)
 	}{
-		{"by hand", byHand}, {"load and stop", loadAndStop}, {"batches", batches}, {"failures", failures}, {"frames of later versions", laterFrames},
-		{"lifeline", lifeline}, {"end of the stream", streamEnd},
+		{"by hand", byHand},
+		{"load and stop", loadAndStop},
+		{"batches", batches},
+		{"failures", failures},
+		{"frames of later versions", laterFrames},
+		{"lifeline", lifeline},
+		{"end of the stream", streamEnd},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, path, opts) })
 	}
@@ -44,7 +49,7 @@ func byHand(t *testing.T, path string, opts Options) {
 	ctx, cancel := context.WithTimeout(t.Context(), usualLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, opts.Args...)
-	cmd.Dir, cmd.Env = opts.Dir, append(os.Environ(), opts.Env...) //nolint:forbidigo // as a user has it
+	cmd.Dir, cmd.Env = opts.Dir, append(os.Environ(), opts.Env...)
 	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() <= 0 || len(strings.TrimSpace(string(out))) == 0 {
 		t.Errorf("started by hand it has to say what it is and end with a status above 0: %v, it said %q", err, out)

@@ -150,7 +150,7 @@ func (p *Plugin) launch(path string) error {
 		Path: path, Args: append([]string{path}, p.opts.Args...), Dir: p.opts.Dir, Stdout: handshakeEnd, Stderr: logsEnd,
 		ExtraFiles: []*os.File{lifelineEnd, logsEnd}, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		Env: append([]string{
-			"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), backendv1.CookieKey + "=" + backendv1.CookieValue, //nolint:forbidigo // as the server does
+			"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), backendv1.CookieKey + "=" + backendv1.CookieValue,
 			backendv1.EnvMaxMessageBytes + "=" + strconv.Itoa(messageLimit), backendv1.EnvProtocolVersions + "=" + strconv.Itoa(backendv1.ProtocolVersion),
 			backendv1.EnvSocketDir + "=" + sockets,
 		}, p.opts.Env...),

@@ -115,9 +115,11 @@ func Serve(ctx context.Context, opts Options) error {
 		if errors.Is(err, context.DeadlineExceeded) { // a handler that stands at a breakpoint
 			err = web.Close()
 		}
-		<-ended
+		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
 	}
-	if errors.Is(err, http.ErrServerClosed) {
+	if errors.Is(err, http.ErrServerClosed) { // the ordinary end
 		err = nil
 	}
 	return errors.Join(err, opts.Backend.Unload(context.WithoutCancel(ctx)))
@@ -236,7 +238,7 @@ func (s *server) fail(w http.ResponseWriter, status int, kind, message string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if _, err := w.Write(append(text, '\n')); err != nil {
+	if _, err := w.Write(append(text, '\n')); err != nil { //nolint:gosec // JSON, and its content type says so
 		said(s.out, "the answer could not be written: %v", err)
 	}
 }

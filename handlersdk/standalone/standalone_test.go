@@ -59,9 +59,11 @@ func (b *backend) Run(_ context.Context, batch []byte, give pluginserver.Give) e
 		return err
 	}
 	text := ""
+	var textSb62 strings.Builder
 	for _, p := range items[0].Parts {
-		text += p.Name + "=" + string(p.Data) + ";"
+		textSb62.WriteString(p.Name + "=" + string(p.Data) + ";")
 	}
+	text += textSb62.String()
 	if text == "body=fail;" {
 		return give(true, frame.EncodeResults(frame.KindResults, head.BatchID, []frame.Result{{Status: 418, Failure: &frame.Failure{Message: "no coffee", Detail: "the stack"}}}))
 	}
@@ -104,9 +106,12 @@ func TestServe(t *testing.T) {
 		status           int
 		want             string
 	}{
-		{"/predictions/m", "text/plain", "hello", 201, "body=hello;end"}, {"/predictions", "", "x", 201, "body=x;end"}, {"/predictions/m", "", "fail", 418, "no coffee"},
+		{"/predictions/m", "text/plain", "hello", 201, "body=hello;end"},
+		{"/predictions", "", "x", 201, "body=x;end"},
+		{"/predictions/m", "", "fail", 418, "no coffee"},
 		{"/predictions/m", "multipart/form-data; boundary=B", "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--B--\r\n", 201, "a=1;end"},
-		{"/predictions/m", "multipart/form-data; boundary=B", "--B\r\nnothing", 400, "BadRequest"}, {"/nope", "", "", 404, ""},
+		{"/predictions/m", "multipart/form-data; boundary=B", "--B\r\nnothing", 400, "BadRequest"},
+		{"/nope", "", "", 404, ""},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+c.path, strings.NewReader(c.body))
 		if err != nil {

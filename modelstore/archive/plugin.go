@@ -118,8 +118,8 @@ func copyProgram(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.Close() }() // it was only read from
-	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	defer func() { _ = r.Close() }()                                    // it was only read from
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700) //nolint:gosec // a program
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func program(machine elf.Machine, more int) []byte {
 // writeProgram writes a file that may be executed.
 func (p *place) writeProgram(t testing.TB, name string, data []byte) {
 	t.Helper()
-	if err := os.Chmod(p.write(t, name, data), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.Chmod(p.write(t, name, data), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

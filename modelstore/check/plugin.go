@@ -67,8 +67,8 @@ func protocolOf(r io.Reader) (int, error) {
 				return n, nil
 			}
 		}
-		if err != nil { // the end
-			return 0, nil
+		if err != nil {
+			return 0, nil //nolint:nilerr // the end of the file
 		}
 		if _, err := in.Discard(len(text) - len(protocolMark) - longest); err != nil {
 			return 0, err

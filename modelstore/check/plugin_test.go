@@ -87,7 +87,7 @@ func writePlugin(t *testing.T, path string, content []byte) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, content, 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(path, content, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -573,7 +573,7 @@ func (s *slot) leaveOld(ctx context.Context) error {
 		case err != nil && (early || isDead):
 			return err
 		case err != nil:
-			return nil // there is no other: the one that is to end answers what it has before it does
+			return nil //nolint:nilerr // there is no other: the one that is to end answers what it has before it does
 		}
 		s.member = m
 		if !early {

@@ -20,7 +20,7 @@ import (
 
 const (
 	azureAccount = "flambeautest"
-	azureToken   = "sv=2024-11-04&sr=c&sp=r&sig=not-a-secret%3D"
+	azureQuery   = "sv=2024-11-04&sr=c&sp=r&sig=not-a-secret%3D"
 )
 
 func azureKey() []byte { return []byte("not-a-secret-but-long-enough") }
@@ -143,7 +143,7 @@ func TestAzure(t *testing.T) {
 		"another name":    {url: "azblob://models/deep/a b+ü.mar", env: shared, want: small},
 		"pinned":          {url: "azblob://models/large.mar" + pinOf(large), env: shared, want: large},
 		"another pin":     {url: "azblob://models/small.mar" + pinOf(large), env: shared, kind: fault.DownloadFailed, cause: "and not sha256="},
-		"with a token":    {url: "azblob://models/small.mar", env: map[string]string{"AZURE_STORAGE_SAS_TOKEN": azureToken}, want: small},
+		"with a token":    {url: "azblob://models/small.mar", env: map[string]string{"AZURE_STORAGE_SAS_TOKEN": azureQuery}, want: small},
 		"anonymous":       {url: "azblob://models/public.mar?anonymous=true", want: small},
 		"not public":      {url: "azblob://models/small.mar?anonymous=true", env: shared, kind: fault.ModelNotFound, cause: "the object store answered ResourceNotFound"},
 		"missing":         {url: "azblob://models/none.mar", env: shared, kind: fault.ModelNotFound, cause: "the object store answered BlobNotFound"},
@@ -176,7 +176,7 @@ func TestAzure(t *testing.T) {
 			change: func(o *Options) { o.Allowed = []string{"azblob://models/.*storage_account=[a-z0-9]+"} },
 		},
 		"one that is listed": {
-			url: "azblob://models/small.mar?storage_account=" + azureAccount, env: map[string]string{"AZURE_STORAGE_ACCOUNT": "", "AZURE_STORAGE_SAS_TOKEN": azureToken}, want: small,
+			url: "azblob://models/small.mar?storage_account=" + azureAccount, env: map[string]string{"AZURE_STORAGE_ACCOUNT": "", "AZURE_STORAGE_SAS_TOKEN": azureQuery}, want: small,
 			change: func(o *Options) { o.Allowed = []string{"azblob://models/.*storage_account=" + azureAccount} },
 		},
 		"not the connection string's": {

@@ -282,3 +282,40 @@ func TestGoogleCredentials(t *testing.T) {
 		}
 	})
 }
+
+// TestGoogleRefuses: a refusal is no missing object, although gcsblob takes it for one; fake-gcs-server refuses nothing.
+func TestGoogleRefuses(t *testing.T) {
+	var status atomic.Int64
+	var asked atomic.Int64
+	srv := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(int(status.Load()))
+		_, _ = w.Write([]byte("<?xml version='1.0' encoding='UTF-8'?><Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>"))
+	})
+	t.Setenv("STORAGE_EMULATOR_HOST", strings.TrimPrefix(srv.URL, "http://"))
+	for code, times := range map[int]int64{http.StatusForbidden: 1, http.StatusUnauthorized: 1, http.StatusServiceUnavailable: 4} {
+		status.Store(int64(code))
+		asked.Store(0)
+		_, err := newBench(t, nil).get(t, "gs://models/x.mar")
+		refused(t, err, fault.DownloadFailed, failedFrom("gs://models/x.mar"), "the object store answered AccessDenied: Access denied.")
+		if asked.Load() != times {
+			t.Errorf("%d: asked %d times, not %d", code, asked.Load(), times)
+		}
+	}
+}
+
+// TestGoogleBreaksOff: Google's library would ask for the rest by itself, without a pause and for ever; here it is one try of many.
+func TestGoogleBreaksOff(t *testing.T) {
+	data := content(1<<20, 5)
+	c := &cutter{data: data, head: http.Header{"X-Goog-Generation": {"7"}, "Last-Modified": {"Sun, 06 Nov 1994 08:49:37 GMT"}}, cuts: []int{0, 100_000, 0, 0, 200_000}}
+	srv := serve(t, c.ServeHTTP)
+	t.Setenv("STORAGE_EMULATOR_HOST", strings.TrimPrefix(srv.URL, "http://"))
+	b := newBench(t, nil)
+	got, err := b.get(t, "gs://models/x.mar")
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if told := strings.Count(b.log.String(), "a download was broken off and is tried again"); int64(told) != c.asked.Load()-1 {
+		t.Errorf("asked %d times, and told of %d:\n%s", c.asked.Load(), told, b.log)
+	}
+}

@@ -214,7 +214,7 @@ func (o *object) explain(err error) error {
 	}
 	status, short := statusOf(err), answerOf(err)
 	switch {
-	case status == statusMissing, status == statusUnknown && gcerrors.Code(err) == gcerrors.NotFound:
+	case isMissing(err, status):
 		return &missingError{short}
 	case status == statusUnknown && isTemporary(err):
 		return &temporaryError{cause: plainError(err)}
@@ -226,6 +226,16 @@ func (o *object) explain(err error) error {
 		return &advisedError{short, o.store.advice()}
 	}
 	return short
+}
+
+// isMissing says that there is no such object or bucket. gcsblob takes a refusal for that, too, and some stores that speak S3 answer an unknown key of the account in
+// this way.
+func isMissing(err error, status int) bool {
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return status != statusForbidden
+	}
+	_, amazon := errors.AsType[smithy.APIError](err)
+	return status == statusMissing && !amazon
 }
 
 // answerOf is what the store said, without the headers, addresses and identifiers that its library adds.

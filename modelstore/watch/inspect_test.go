@@ -24,7 +24,7 @@ func problemOf(ctx context.Context, kind Kind, text []byte, deep bool) error {
 		return tarballProblem(ctx, r, r.Size())
 	case ONNX:
 		return onnxProblem(ctx, r, r.Size())
-	case Folder:
+	case Folder, Plugin:
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 func builtPlugin(t *testing.T, number int, arch string) []byte {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "plugin")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", fmt.Sprintf("-s -w -X main.answer=%d", number), "-o", program, "./testdata/plugin") //nolint:gosec // words of this test
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", fmt.Sprintf("-s -w -X main.answer=%d", number), "-o", program, "./testdata/plugin")
 	cmd.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -39,7 +39,7 @@ func putPlugin(t *testing.T, box *e2e.Box, path string, content []byte) {
 	if err := os.MkdirAll(filepath.Dir(hidden), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(hidden, content, 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(hidden, content, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(hidden, filepath.Join(box.Store, path)); err != nil {
@@ -75,7 +75,7 @@ func TestPluginIsSwapped(t *testing.T) {
 	putPlugin(t, box, name, builtPlugin(t, 2, runtime.GOARCH))
 	requireAnswer(t, s, predict, 2)
 	// cp writes over the file. It is not the file that runs, which nobody may write to.
-	if err := os.WriteFile(filepath.Join(box.Store, name), builtPlugin(t, 3, runtime.GOARCH), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(box.Store, name), builtPlugin(t, 3, runtime.GOARCH), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	requireAnswer(t, s, predict, 3)

@@ -47,7 +47,7 @@ func TestRecordedMessages(t *testing.T) {
 			if err := os.MkdirAll("testdata", 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(file, []byte(hex.EncodeToString(text)+"\n"), 0o644); err != nil { //nolint:gosec // test data
+			if err := os.WriteFile(file, []byte(hex.EncodeToString(text)+"\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
