@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for the wheel (default: dist)")
     parser.add_argument("--binary", type=Path, help="a server that is built already (default: built from ./cmd/flambeau)")
     parser.add_argument("--library", type=Path, help="a library that is built already (default: built from ./cmd/libflambeau)")
-    parser.add_argument("--onnx", type=Path, help="an ONNX backend that is built already (default: built from ./cmd/flambeau-onnx)")
+    parser.add_argument("--onnx", type=Path, help="an ONNX backend that is built already (default: from ./cmd/flambeau-onnx)")
     options = parser.parse_args()
     given = dict(zip((part.name for part in backend.PARTS), (options.binary, options.library, options.onnx)))
     missing = [part for part in backend.PARTS if given[part.name] is None]
