@@ -143,7 +143,7 @@ func TestRefusals(t *testing.T) {
 		{name: "dots inside", url: "a..b.mar", kind: fault.ModelNotFound, says: "Relative path is not allowed in url: a..b.mar"},
 		{name: "absent", url: "nope.mar", kind: fault.ModelNotFound, says: "Model not found at: nope.mar"},
 		{name: "absent by a scheme", url: "xyz://b/x.mar", kind: fault.ModelNotFound, says: "Model not found at: xyz://b/x.mar"},
-		{name: "a store that is not built in", url: "gs://b/x.mar", kind: fault.ModelNotFound, says: "Model not found at: gs://b/x.mar"},
+		{name: "an object store", url: "gs://b/x.mar", kind: fault.ModelNotFound, says: "Model not found at: gs://b/x.mar"},
 		{name: "a slash does not mean the store", url: "nope/", kind: fault.ModelNotFound, says: "Model not found at: nope/"},
 		{name: "nul byte", url: "a\x00.mar", kind: fault.ModelNotFound, says: "Model not found at: a\x00.mar"},
 		{name: "cut off", file: "t.mar", data: good[:len(good)-30], url: "t.mar", kind: fault.Internal, says: "Failed to save model: t.mar"},
