@@ -31,4 +31,4 @@ printf '\n\033[1m[5/5] serving; ask it from another terminal, in this folder:\03
 	"curl --data-binary @README.md -H 'Content-Type: application/octet-stream' http://127.0.0.1:8080/predictions/magika"
 mkdir -p examples/magika/run
 cd examples/magika/run
-exec ../../../.venv-run/bin/flambeau serve --model-store ../store --models magika=magika.mar --disable-token-auth
+exec ../../../.venv-run/bin/flambeau serve --model-store ../store --disable-token-auth
