@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -301,6 +302,9 @@ func TestForeground(t *testing.T) {
 		{[]string{"serve"}, syscall.SIGTERM},
 		{[]string{"serve", "--verbose"}, syscall.SIGHUP},
 	} {
+		if signal.Ignored(tt.signal) { // the tests run under nohup, or in the background, and so would the server
+			continue
+		}
 		cmd := exec.CommandContext(t.Context(), b.exe, tt.args...) //nolint:gosec // the binary under test
 		cmd.Dir, cmd.Env = b.dir, b.env
 		out, err := cmd.StdoutPipe()
