@@ -160,8 +160,8 @@ def test_version_file(text, good, tmp_path, monkeypatch):
 def test_the_script(built, tmp_path):
     script = str(wheel_support.CHECKOUT / "tools" / "wheel" / "build.py")
     (tmp_path / "flambeau-0.0.1-py3-none-any.whl").write_text("an older one")
-    server, library = (str(path) for path in built.parts.values())
-    command = [sys.executable, script, "--out", str(tmp_path), "--binary", server, "--library", library]
+    server, library, onnx = (str(path) for path in built.parts.values())
+    command = [sys.executable, script, "--out", str(tmp_path), "--binary", server, "--library", library, "--onnx", onnx]
     done = subprocess.run(command, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     assert [str(path) for path in tmp_path.glob("*.whl")] == done.stdout.decode().split()

@@ -46,7 +46,7 @@ def make_root(folder):
     for name in ("VERSION", "LICENSE"):
         shutil.copy(str(CHECKOUT / name), str(folder / name))
     (folder / "go.mod").write_text("module example.org/small\n\ngo 1.21\n")
-    for name, text in (("flambeau", SERVER), ("libflambeau", LIBRARY)):
+    for name, text in (("flambeau", SERVER), ("flambeau-onnx", SERVER), ("libflambeau", LIBRARY)):
         (folder / "cmd" / name).mkdir(parents=True)
         (folder / "cmd" / name / "main.go").write_text(text)
     return folder
