@@ -97,11 +97,22 @@ func New(opts Options) (*Dispatcher, error) {
 // Submit waits for the answer to item by the version that ref names. A failed item is an error.
 func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) {
 	begun := time.Now()
-	v, err := d.opts.Models.Route(ref, func(name string) string { return headerOf(item.Header, name) })
+	route := func() (*rollout.Version, error) {
+		return d.opts.Models.Route(ref, func(name string) string { return headerOf(item.Header, name) })
+	}
+	v, err := route()
 	if err != nil {
-		return infer.Result{}, err
+		return infer.Result{}, err //nolint:wrapcheck // the model store's words are the client's
 	}
 	result, times, err := d.submit(ctx, v, item)
+	for err != nil && missed(v, times, err) {
+		other, none := route() // the one that has taken its place meanwhile
+		if none != nil || other == v {
+			break
+		}
+		v = other
+		result, times, err = d.submit(ctx, v, item)
+	}
 	total := time.Since(begun)
 	if err != nil {
 		err = explain(ref, err)
@@ -113,6 +124,16 @@ func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.
 		})
 	}
 	return result, err
+}
+
+// missed says whether a request came to a version in the moment in which that was removed, and was not run.
+func missed(v *rollout.Version, times batch.Times, err error) bool {
+	select {
+	case <-v.Retired():
+		return times.Ran == 0 && fault.Is(err, fault.ModelNotFound, fault.NoWorker)
+	default:
+		return false
+	}
 }
 
 // headerOf gives a header's value. Only cookies may come in several lines that mean one.

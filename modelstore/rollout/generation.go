@@ -30,6 +30,7 @@ type generation struct {
 	min, max int
 	workers  []*worker    // the newest last
 	ended    bool         // no worker may be added
+	replaced bool         // another one serves, and nobody waits for the end of this one
 	info     backend.Info // what the worker that got ready last has told about itself
 }
 
@@ -133,6 +134,19 @@ func (g *generation) newWorker() *worker {
 	v.pool.hope(w.id, g.number) // now, so that a request that comes next waits for it
 	go w.run(life, g)
 	return w
+}
+
+// longestDrain bounds what of a replaced generation still runs, such as a stream or a sequence without an end of its own.
+const longestDrain = time.Hour
+
+// patience is how long what runs may run on when its worker is to end.
+func (g *generation) patience() time.Duration {
+	g.version.mu.Lock()
+	defer g.version.mu.Unlock()
+	if g.replaced {
+		return max(g.version.drain, longestDrain)
+	}
+	return g.version.drain
 }
 
 // stop ends all the workers and waits for them; running batches may end first.

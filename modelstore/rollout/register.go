@@ -56,8 +56,8 @@ func (m *Manager) register(ctx context.Context, s Spec, a *archive.Archive, open
 	}
 	made := Registered{Ref: v.ref, Workers: minWorkers}
 	v.log.Info("model registered", "url", s.URL, "workers", minWorkers, "batch_size", g.settings.batchSize)
-	workers, _, err := v.resize(minWorkers, maxWorkers) //nolint:contextcheck // a worker outlives the call that adds it
-	v.changed(ctx, g, Change{Kind: ChangeRegistered})   // now that it says how many workers it has
+	workers, _, err := v.resize(minWorkers, maxWorkers, false) //nolint:contextcheck // a worker outlives the call that adds it
+	v.changed(ctx, g, Change{Kind: ChangeRegistered})          // now that it says how many workers it has
 	if err != nil {
 		return made, err // it was unregistered in this very moment
 	}
@@ -231,13 +231,10 @@ func (m *Manager) Scale(ctx context.Context, ref infer.ModelRef, minWorkers, max
 		return fault.New(fault.BadRequest, "max_worker cannot be less than min_worker.", nil)
 	}
 	g := v.current.Load()
-	wanted, removed, err := v.resize(minWorkers, maxWorkers) //nolint:contextcheck // a worker outlives the call that adds it
+	wanted, removed, err := v.resize(minWorkers, maxWorkers, true) //nolint:contextcheck // a worker outlives the call that adds it
 	if err != nil {
 		return err
 	}
-	v.mu.Lock()
-	v.scaled = true
-	v.mu.Unlock()
 	v.log.Info("model scaled", "min_workers", minWorkers, "max_workers", maxWorkers)
 	v.changed(ctx, v.current.Load(), Change{Kind: ChangeScaled, Reason: fmt.Sprintf("minimum %d, maximum %d", minWorkers, maxWorkers)})
 	if !synchronous {

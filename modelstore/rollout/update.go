@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -266,6 +267,9 @@ func (g *generation) ready() {
 func (v *Version) retireGeneration(ctx context.Context, old, next *generation) {
 	m := v.manager
 	ctx = context.WithoutCancel(ctx)
+	v.mu.Lock()
+	old.replaced = true
+	v.mu.Unlock()
 	m.retiring.Go(func() {
 		begun := time.Now()
 		if err := old.stop(ctx); err != nil {
@@ -374,11 +378,12 @@ func (v *Version) guard(g *generation) error {
 		return nil
 	}
 	v.mu.Lock()
+	workers := slices.Clone(v.current.Load().workers)
+	v.mu.Unlock()
 	var most int64
-	for _, w := range v.current.Load().workers {
+	for _, w := range workers {
 		most = max(most, w.private())
 	}
-	v.mu.Unlock()
 	need := most * int64(g.min)
 	if need <= left {
 		return nil

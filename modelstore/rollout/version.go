@@ -104,15 +104,20 @@ func (v *Version) changed(ctx context.Context, g *generation, c Change) {
 }
 
 // resize sets the numbers of workers. It returns the workers that are wanted now, and a function that waits until the removed ones are gone.
-func (v *Version) resize(minWorkers, maxWorkers int) (wanted []*worker, removed func(context.Context) error, err error) {
+// byHand says that they hold for the generations that follow.
+func (v *Version) resize(minWorkers, maxWorkers int, byHand bool) (wanted []*worker, removed func(context.Context) error, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closing {
 		return nil, nil, fault.Newf(fault.ModelNotFound, "Model not found: %s", v.ref.Name)
 	}
 	g := v.current.Load()
+	if byHand && g.ended { // it makes room for another one, which gets the numbers, or it itself again
+		v.min, v.max, v.scaled = minWorkers, maxWorkers, true
+		return nil, func(context.Context) error { return nil }, nil
+	}
 	if wanted, removed, err = g.resize(minWorkers, maxWorkers); err == nil {
-		v.min, v.max = g.min, g.max
+		v.min, v.max, v.scaled = g.min, g.max, v.scaled || byHand
 	}
 	return wanted, removed, err
 }

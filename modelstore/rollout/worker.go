@@ -130,7 +130,7 @@ func (w *worker) serve(ctx context.Context, g *generation, l *life) (proved bool
 	v.loaded(w.id, time.Since(begun))
 	select {
 	case <-ctx.Done():
-		w.retire(ctx, v, l, inst, m)
+		w.retire(ctx, g, l, inst, m)
 		return true, nil
 	case <-m.overdue:
 		err = fault.Newf(fault.ResponseTimeout, "no answer within the response timeout of %s", g.settings.responseTimeout)
@@ -193,10 +193,11 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 }
 
 // retire lets the instance finish what it has, for as long as the version allows, and stops it.
-func (w *worker) retire(ctx context.Context, v *Version, l *life, inst backend.Instance, m *member) {
+func (w *worker) retire(ctx context.Context, g *generation, l *life, inst backend.Instance, m *member) {
+	v, limit := g.version, g.patience()
 	w.move(v, l, Draining, errRetired)
 	v.pool.retire(m)
-	drained := time.NewTimer(v.drain)
+	drained := time.NewTimer(limit)
 	defer drained.Stop()
 	select {
 	case <-m.released:
@@ -205,7 +206,7 @@ func (w *worker) retire(ctx context.Context, v *Version, l *life, inst backend.I
 	case <-v.manager.hurried.Done():
 		v.log.Warn("a batch did not end before the server had to, and is cut off", "worker", w.id)
 	case <-drained.C:
-		v.log.Warn("a batch or a sequence did not end in time and is cut off", "worker", w.id, "drain", v.drain)
+		v.log.Warn("a batch or a sequence did not end in time and is cut off", "worker", w.id, "drain", limit)
 	}
 	v.pool.leave(m)
 	w.move(v, l, Stopping, errRetired)
