@@ -136,6 +136,9 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 				return programs.Plugin(r.Dir, r.Program, r.Args, r.Workers) //nolint:wrapcheck // the same
 			}
 			spec, err := command.Spec(r.Runtime, r.Dir)
+			if r.InPlace {
+				spec = python.WithoutBytecode(spec)
+			}
 			return spread(extras(r.Provided).Add(spec), &r), err //nolint:wrapcheck // rollout says which worker it is about
 		},
 		Dependencies:   dependencies{command, c.installer},

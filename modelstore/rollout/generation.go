@@ -60,7 +60,7 @@ func (g *generation) told(info backend.Info) {
 func (g *generation) process(workerID int, devices []int) (backend.ProcessSpec, error) {
 	v := g.version
 	spec, err := v.manager.opts.Process(ProcessRequest{
-		Ref: v.ref, WorkerID: workerID, Runtime: g.settings.runtime, Workers: max(g.wanted(), 1), Dir: g.archive.Dir, Handler: g.settings.handler, Provided: g.provided,
+		Ref: v.ref, WorkerID: workerID, Runtime: g.settings.runtime, Workers: max(g.wanted(), 1), InPlace: g.archive.InPlace, Dir: g.archive.Dir, Handler: g.settings.handler, Provided: g.provided,
 		Program: g.archive.Program, Args: g.archive.Settings.PluginArgs,
 		Parallel: g.settings.parallel(), Devices: devices,
 	})

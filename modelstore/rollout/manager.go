@@ -27,6 +27,7 @@ type ProcessRequest struct {
 	WorkerID int
 	Runtime  string // python, python3, archive.RuntimeONNX or archive.RuntimePlugin
 	Workers  int    // that the version is to have
+	InPlace  bool   // Dir is a folder of the store, which may change
 	Dir      string // the unpacked archive
 	Program  string // of a plugin, and its arguments
 	Args     []string

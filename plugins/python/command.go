@@ -131,6 +131,13 @@ func (c *Command) InspectScript() string {
 	return filepath.Join(c.opts.Home, "flambeau", "inspection", "__main__.py")
 }
 
+// WithoutBytecode makes a worker write no bytecode beside the code that it imports. Python takes bytecode for that of a source file by its size and the
+// second in which it was written: in a folder that changes while the server runs, a second edit within one second would not be seen.
+func WithoutBytecode(spec backend.ProcessSpec) backend.ProcessSpec {
+	spec.Env = append(slices.Clone(spec.Env), "PYTHONDONTWRITEBYTECODE=1")
+	return spec
+}
+
 // Spec is the command of a worker whose model was unpacked to dir. runtime is the model's: python or python3.
 func (c *Command) Spec(runtime, dir string) (backend.ProcessSpec, error) {
 	interpreter := c.opts.Interpreter
