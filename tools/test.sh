@@ -58,6 +58,7 @@ go_e2e() {
 # The same against a server with the race detector in it. The tutorial runs the commands of the wheel, and those only.
 go_e2e_race() {
 	CGO_ENABLED=1 "$GO" build -race -o .build/flambeau-race ./cmd/flambeau
+	CGO_ENABLED=1 "$GO" build -o .build/flambeau-onnx ./cmd/flambeau-onnx # it is looked for beside the server
 	FLAMBEAU_TEST_BINARY="$PWD/.build/flambeau-race" go_e2e e2e-race -skip '^TestTutorial$'
 }
 
