@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -272,8 +273,11 @@ func TestManyChanges(t *testing.T) {
 	f := newFolders(t)
 	h := open(t, f)
 	for i := range 30 {
-		h.put("m.mar", mar(t, "m", "1.0", fmt.Sprint("text ", i)))
-		time.Sleep(10 * time.Millisecond)
+		text := mar(t, "m", "1.0", strings.Repeat("x", i)+"text")
+		h.put("m.mar", text)
+		h.eventually("the change is seen", func() bool {
+			return slices.ContainsFunc(h.Entries(), func(e deploy.EntryStatus) bool { return e.Path == "m.mar" && e.Bytes == int64(len(text)) })
+		})
 	}
 	last := mar(t, "m", "1.0", "the last one")
 	h.put("m.mar", last)

@@ -1,0 +1,175 @@
+package rollout
+
+import (
+	"context"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+)
+
+// slot is one batch's right to a member.
+type slot struct {
+	pool   *pool
+	member *member
+	worker int  // that it was asked from; anyWorker for any
+	begun  bool // it has run a batch
+}
+
+// Execute implements backend.Slot. A batch whose instance died or was replaced before the batch was sent goes to another instance, unless it continues
+// one that the old instance had.
+func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
+	if !s.begun {
+		if err := s.leaveOld(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.begun = true
+	if most := s.member.maxBatch; most > 0 && len(items) > most { // gathered for a generation that took more
+		first, err := s.execute(ctx, items[:most])
+		if err != nil {
+			return nil, err
+		}
+		rest, err := s.Execute(ctx, items[most:])
+		if err != nil {
+			rest = make([]infer.Result, len(items)-most)
+			for i := range rest {
+				rest[i].Err = err
+			}
+		}
+		return append(first, rest...), nil
+	}
+	return s.execute(ctx, items)
+}
+
+func (s *slot) execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
+	m := s.member
+	s.pool.mu.Lock()
+	limit := s.pool.timeout
+	s.pool.mu.Unlock()
+	late := errLate(limit)
+	timed, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() { cancel(late) })
+	defer cancel(nil)
+	defer timer.Stop()
+	m.listen(items, timer, limit)
+	results, err := m.inst.Predict(timed, items)
+	switch {
+	case err == nil:
+		m.hear()
+		m.answered.Store(true)
+		s.pool.remember(items, results)
+	case timed.Err() != nil && ctx.Err() == nil:
+		if s.pool.overran(m, limit) {
+			late.Detail += "; the worker goes on, it has answered other requests meanwhile"
+		}
+		return nil, late
+	case m.isOverdue() && dead(m.inst):
+		return nil, errBeside(limit)
+	}
+	return results, err
+}
+
+// leaveOld changes the slot for one of a living instance of the current generation, if its own has died or is to end. With an error the slot is of no
+// instance any more.
+func (s *slot) leaveOld(ctx context.Context) error {
+	for {
+		old := s.member
+		isDead := dead(old.inst)
+		if !isDead && !s.Retiring() {
+			return nil
+		}
+		if isDead {
+			s.pool.leave(old) // else it might be had again before its supervisor sees that it is dead
+		}
+		early := s.pool.isPromised() // there are others only once this slot was given back
+		if early {
+			s.member = nil
+			s.pool.release(old)
+		}
+		m, err := s.pool.acquire(ctx, s.worker)
+		switch {
+		case err != nil && (early || isDead):
+			return err
+		case err != nil:
+			return nil //nolint:nilerr // there is no other: the one that is to end answers what it has before it does
+		}
+		s.member = m
+		if !early {
+			s.pool.release(old)
+		}
+	}
+}
+
+// largestKept is the size of the largest request that is kept for the warm-up of the next generation.
+const largestKept = 1 << 20
+
+// remember keeps a request that was answered well, for the warm-up of the next generation.
+func (p *pool) remember(items []infer.Item, results []infer.Result) {
+	if p.lastGood == nil {
+		return
+	}
+	const ok = 200
+	for i := range min(len(items), len(results)) {
+		r, item := &results[i], &items[i]
+		if r.Err == nil && (r.Status == 0 || r.Status == ok) && !item.Alone && item.Sequence == "" && item.Size() <= largestKept {
+			p.lastGood(*item)
+			return
+		}
+	}
+}
+
+func errLate(limit time.Duration) *fault.Error {
+	late := fault.New(fault.ResponseTimeout, "Worker died.", nil)
+	late.Detail = "the handler did not answer within the response timeout of " + limit.String()
+	late.Hint = "raise responseTimeout (model-config.yaml) or default_response_timeout if the model needs more time"
+	return late
+}
+
+// errBeside is what a batch gets that ran beside the one that was late.
+func errBeside(limit time.Duration) *fault.Error {
+	beside := fault.New(fault.BackendDied, "Worker died.", nil)
+	beside.Detail = "the worker was ended with all that it had: another request ran into the response timeout of " + limit.String() +
+		", and nothing had come from the worker for that long"
+	return beside
+}
+
+// listen hears the pieces of a batch, and makes the limit one for the next piece of it, as TorchServe's is.
+func (m *member) listen(items []infer.Item, timer *time.Timer, limit time.Duration) {
+	for i := range items {
+		emit := items[i].Emit
+		items[i].Emit = func(r infer.Result) {
+			m.hear()
+			if timer.Stop() { // it has not fired
+				timer.Reset(limit)
+			}
+			if emit != nil {
+				emit(r)
+			}
+		}
+	}
+}
+
+// Retiring implements backend.Slot.
+func (s *slot) Retiring() bool {
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	return s.member == nil || s.member.leaving
+}
+
+// Release implements backend.Slot.
+func (s *slot) Release() {
+	if s.member != nil {
+		s.pool.release(s.member)
+	}
+}
+
+func dead(inst backend.Instance) bool {
+	select {
+	case <-inst.Done():
+		return true
+	default:
+		return false
+	}
+}
