@@ -75,9 +75,17 @@ conformance: ## Compare with the recorded answers of TorchServe (needs ../shared
 compare: ## Run the corpus of handlers on a real TorchServe and on Flambeau, and compare (needs Java)
 	@tools/compare.sh $(COMPARE)
 
+.PHONY: oip-clients
+oip-clients: build ## Run the clients of the Open Inference Protocol on a real Triton and on Flambeau, and compare (needs ../shared/oip)
+	@test/oip/matrix.sh
+
 .PHONY: swaps
 swaps: ## Change models 1,000 times under load, with kills and broken archives, and print the figures (needs Java)
 	@tools/swaps.sh
+
+.PHONY: bench-onnx
+bench-onnx: ## Compare servers of ONNX models in one run, and with ONNX Runtime in a tight loop (needs ../shared/bench)
+	@tools/bench-onnx.sh
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (20s)

@@ -77,6 +77,8 @@ type Description struct {
 	Inputs   []Port              `json:"inputs,omitempty"`
 	Outputs  []Port              `json:"outputs,omitempty"`
 	Labels   map[string][]string `json:"labels,omitempty"` // names of the classes, by output
+	// Accepts are the media types of the bodies that Handle takes from /predictions, the usual one first: /openapi.json tells them. Nil says nothing.
+	Accepts []string `json:"accepts,omitempty"`
 }
 
 // Port is one input or output.

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -16,7 +17,11 @@ const (
 	envLibrary = "FLAMBEAU_ONNXRUNTIME"   // ONNX Runtime's library, or the folder that it is in
 	envPrefix  = "FLAMBEAU_PYTHON_PREFIX" // the Python environment that may hold one
 	envThreads = "FLAMBEAU_THREADS"       // for a model that does not say
+	envConfig  = "FLAMBEAU_MODEL_CONFIG"  // the file with the model's settings, if it is not the one in its folder
 )
+
+// askRuntime is the argument by which `flambeau check` asks which ONNX Runtime a model would run on.
+const askRuntime = "--onnxruntime"
 
 func main() {
 	program, err := os.Executable()
@@ -27,8 +32,23 @@ func main() {
 	if err != nil {
 		threads = 0
 	}
+	candidates := session.Candidates(os.Getenv(envLibrary), program, os.Getenv(envPrefix))
+	if len(os.Args) == 2 && os.Args[1] == askRuntime {
+		os.Exit(tellRuntime(candidates))
+	}
 	handlersdk.Serve(onnx.New(onnx.Options{
-		Library: session.Candidates(os.Getenv(envLibrary), program, os.Getenv(envPrefix)), Threads: threads,
+		Library: candidates, Threads: threads, Config: os.Getenv(envConfig),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}))
+}
+
+// tellRuntime writes the version of the ONNX Runtime that a worker would load, and gives the exit status.
+func tellRuntime(candidates []string) int {
+	version, err := session.Init(candidates)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "flambeau-onnx:", err)
+		return 1
+	}
+	fmt.Println(version)
+	return 0
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // admin is what is behind /admin. The deployer is nil for a server that does not watch its model store.
-func (c *core) admin(deployer *deploy.Deployer) *httpapi.Admin {
-	a := &httpapi.Admin{Latency: c.dispatcher, Traffic: keptTraffic{c.models, c.traffic}, Journal: journal{c.ledger}}
+func (c *core) admin(deployer *deploy.Deployer, d *drain) *httpapi.Admin {
+	a := &httpapi.Admin{Latency: c.dispatcher, Traffic: keptTraffic{c.models, c.traffic}, Journal: journal{c.ledger}, Drain: d}
 	if deployer != nil {
 		a.Store = storeAdmin{deployer}
 	}

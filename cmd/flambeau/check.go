@@ -9,9 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -137,25 +135,23 @@ func (p *program) printChecked(prog string, one *checkedArchive) {
 
 // checkerFor makes the checker of a server with this configuration, but for what the command line says.
 func (p *program) checkerFor(cfg *config.Config, args *argparse.Args) (*check.Checker, error) {
+	if err := usePython(cfg, args); err != nil {
+		return nil, err
+	}
 	command, err := newPythonCommand(cfg)
 	if err != nil {
 		return nil, err
 	}
-	interpreter := args.Get("--python")
-	if interpreter != "" {
-		if interpreter, err = exec.LookPath(interpreter); err != nil {
-			return nil, fmt.Errorf("--python %s: %w", args.Get("--python"), err)
-		}
-		if interpreter, err = filepath.Abs(interpreter); err != nil {
-			return nil, err
-		}
+	interpreter := ""
+	if args.Has("--python") {
+		interpreter = cfg.Python // whatever the model's runtime
 	}
 	return newChecker(cfg, command, interpreter, cfg.InstallDependencies || args.Has("--installs"))
 }
 
 // newChecker makes the checker of a server. interpreter takes the place of the workers' Python, if it is not "".
 func newChecker(cfg *config.Config, command *python.Command, interpreter string, installs bool) (*check.Checker, error) {
-	inspector, err := inspect.New(inspect.Options{Command: command, Interpreter: interpreter, Script: command.InspectScript()})
+	inspector, err := inspect.New(inspect.Options{Command: command, Interpreter: interpreter, Script: command.InspectScript})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what is missing
 	}
@@ -163,7 +159,7 @@ func newChecker(cfg *config.Config, command *python.Command, interpreter string,
 	return check.New(check.Options{ //nolint:wrapcheck // it says what is missing
 		Inspector: inspector, Env: cfg.Env.All, Installs: installs, Handler: cfg.DefaultHandler, Envelope: cfg.Envelope,
 		Workers: cmp.Or(cfg.DefaultWorkers, gpus, runtime.NumCPU()), GPUs: &gpus, TempDir: cfg.Env.TempDir,
-		Protocol: backendv1.ProtocolVersion,
+		Protocol: backendv1.ProtocolVersion, ONNXRuntime: onnxRuntime(newNative(cfg, command).ONNX),
 	})
 }
 

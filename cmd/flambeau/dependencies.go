@@ -29,7 +29,7 @@ func newInstaller(cfg *config.Config, command *python.Command, log *slog.Logger)
 		folders[i] = absolute(folder)
 	}
 	installer, err := deps.New(deps.Options{
-		Script: command.InstallScript(), Folders: folders, Env: cfg.Env.All, Requirements: cfg.InstallDependencies, Limit: cfg.DependencyTimeout, Logger: log,
+		Script: command.InstallScript, Folders: folders, Env: cfg.Env.All, Requirements: cfg.InstallDependencies, Limit: cfg.DependencyTimeout, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("models' requirements cannot be installed: %w", err)

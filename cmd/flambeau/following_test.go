@@ -23,6 +23,7 @@ func TestScopeOf(t *testing.T) {
 		"serve takes what is listed":    {cfg: config.Config{Models: listed}, want: deploy.Scope{Listed: []deploy.Listed{{Name: "n", URL: "m.mar"}}}},
 		"torchserve the same":           {cfg: config.Config{Models: listed}, torchserve: true, want: deploy.Scope{Listed: []deploy.Listed{{Name: "n", URL: "m.mar"}}}},
 		"all":                           {cfg: config.Config{AllModels: true}, torchserve: true, want: deploy.Scope{All: true}},
+		"all, also after a snapshot":    {cfg: config.Config{AllModels: true, Snapshot: snapshot}, torchserve: true, want: deploy.Scope{All: true}},
 		"a snapshot goes before a list": {cfg: config.Config{Models: listed, Snapshot: snapshot}, torchserve: true, want: deploy.Scope{Listed: []deploy.Listed{{Name: "s", URL: "s.mar"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {

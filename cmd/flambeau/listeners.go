@@ -5,14 +5,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/flambeau-serve/flambeau/frontend/grpcapi"
 	"github.com/flambeau-serve/flambeau/frontend/httpapi"
 	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/internal/logfiles"
 )
 
 // listener is one open listener and the key that moves it.
@@ -31,14 +32,16 @@ type listening interface {
 
 // openGRPC opens the gRPC listener, if there is something to serve on it. When nobody has set its address, and somebody else has it, the server does
 // without: several servers may run on one machine.
-func (s *server) openGRPC(ctx context.Context, log *slog.Logger) error {
+func (s *server) openGRPC(ctx context.Context, api *httpapi.API, logs *logfiles.Logs) error {
 	if s.protocol == nil {
 		return nil
 	}
+	log := logs.Server()
 	where := net.JoinHostPort(s.cfg.GRPCInference.Host, strconv.Itoa(s.cfg.GRPCInference.Port))
 	opts := grpcapi.Options{
 		Protocol: s.protocol, Keys: s.keys, Logger: log, MaxRequestSize: s.cfg.MaxRequestBytes,
-		MaxAge: s.cfg.GRPCInference.MaxAge, MaxAgeGrace: s.cfg.GRPCInference.MaxAgeWait,
+		MaxAge: s.cfg.GRPCInference.MaxAge, MaxAgeGrace: s.cfg.GRPCInference.MaxAgeWait, Metrics: s.measures.metrics, Budget: api,
+		AccessLog: func(e grpcapi.AccessEntry) { logs.Access(e.At.Add(e.Took), strings.TrimRight(e.Line()+" "+e.RequestID, " ")) },
 	}
 	if s.cfg.GRPCTLS {
 		var err error

@@ -34,6 +34,7 @@ func recordOf(c rollout.Change) ledger.Record {
 func (c *core) changed(change rollout.Change) {
 	c.ledger.Add(recordOf(change))
 	c.told(change)
+	c.steps.notify()
 	c.traffic.changed(change)
 	if c.follow != nil {
 		c.follow(change)

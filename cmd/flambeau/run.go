@@ -392,6 +392,9 @@ func (p *program) notes(level slog.Level) *slog.Logger {
 
 // runProcess is the worker's own command, with a word that says what it is to be.
 func runProcess(cfg *config.Config, args *argparse.Args, model *archive.Archive) (backend.ProcessSpec, error) {
+	if err := usePython(cfg, args); err != nil {
+		return backend.ProcessSpec{}, err
+	}
 	command, err := newPythonCommand(cfg)
 	if err != nil {
 		return backend.ProcessSpec{}, err
@@ -400,13 +403,8 @@ func runProcess(cfg *config.Config, args *argparse.Args, model *archive.Archive)
 	if err != nil {
 		return spec, err //nolint:wrapcheck // it says which runtime it is
 	}
-	if named := args.Get("--python"); named != "" {
-		if spec.Path, err = exec.LookPath(named); err != nil {
-			return spec, fmt.Errorf("--python %s: %w", named, err)
-		}
-		if spec.Path, err = filepath.Abs(spec.Path); err != nil {
-			return spec, err
-		}
+	if args.Has("--python") {
+		spec.Path = cfg.Python
 	}
 	spec.Args = append(spec.Args, "run")
 	return spec, nil

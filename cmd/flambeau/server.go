@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,6 +30,7 @@ type server struct {
 	listeners  []listener
 	progress   progress
 	snapshots  *snapshots // nil without
+	drain      *drain
 	stopped    chan error // what the listeners ended with, one each
 	ended      int        // how many of them were received
 }
@@ -42,7 +44,8 @@ type progress interface {
 	Ended()                      // ctx of Started has ended: return when nothing is written any more
 }
 
-// runServer serves until ctx ends, a signal asks to stop, or a listener fails. A second signal ends it without waiting for what runs.
+// runServer serves until ctx ends, a signal asks to stop, or a listener fails. A second signal ends it in order, but without waiting for what runs, and
+// a third one at once.
 // torchserve says whose command started it.
 func runServer(ctx context.Context, cfg *config.Config, torchserve bool, logs *logfiles.Logs, show func(*server) progress) (err error) {
 	log := logs.Server()
@@ -51,13 +54,18 @@ func runServer(ctx context.Context, cfg *config.Config, torchserve bool, logs *l
 	}
 	ctx, stop := signal.NotifyContext(ctx, stopSignals()...)
 	defer stop()
-	s := &server{cfg: cfg, torchserve: torchserve}
+	s := &server{cfg: cfg, torchserve: torchserve, drain: &drain{}}
 	s.progress = show(s)
 	defer func() {
-		stop() // from here on a signal ends the process at once
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
+		defer cancel()
+		unhurried, end := secondSignal(limit)
+		defer end()
+		stop()
 		s.progress.Ended()
 		log.Info("stopping", "drain", cfg.ShutdownTimeout)
-		if failure := s.shutdown(ctx); failure != nil {
+		s.accept(unhurried, log)
+		if failure := s.shutdown(unhurried, limit, log); failure != nil {
 			log.Error("not everything was stopped in order", "reason", failure.Error())
 			err = errors.Join(err, failure)
 		}
@@ -105,8 +113,8 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 			return fmt.Errorf("the key file: %w; start the server in a folder that can be written, or use --disable-token-auth", err)
 		}
 	}
-	s.models = s.snapshots.recorded(s.core.managed())
-	if s.protocol, err = s.newProtocol(); err != nil {
+	s.models = drainedModels{s.snapshots.recorded(s.core.managed()), s.drain}
+	if s.protocol, err = s.newProtocol(logs); err != nil {
 		return err
 	}
 	api, err := httpapi.New(s.apiOptions(logs)) //nolint:contextcheck // its handlers have their requests' contexts
@@ -116,7 +124,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 	if s.listeners, err = openListeners(ctx, cfg, api); err != nil {
 		return err
 	}
-	if err := s.openGRPC(ctx, log); err != nil {
+	if err := s.openGRPC(ctx, api, logs); err != nil {
 		return err
 	}
 	s.progress.Listening(s.listeners)
@@ -134,23 +142,27 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 func (s *server) apiOptions(logs *logfiles.Logs) httpapi.Options {
 	cfg := s.cfg
 	return httpapi.Options{
-		Predictor: s.core.dispatcher, Models: s.models, Protocol: s.protocol, Metrics: s.measures.metrics, Admin: s.core.admin(s.core.deployer), Keys: s.keys, Logger: logs.Server(),
+		Predictor: countedPredictor{s.core.dispatcher, &s.drain.open}, Models: s.models, Protocol: s.protocol, Metrics: s.measures.metrics,
+		Admin: s.core.admin(s.core.deployer, s.drain), Keys: s.keys, Logger: logs.Server(),
 		AccessLog: func(e httpapi.AccessEntry) { logs.Access(e.At.Add(e.Took), e.Line()+" "+e.RequestID) },
 		ModelAPI:  cfg.ModelAPI, OpenInference: cfg.OpenInference, MaxRequestSize: cfg.MaxRequestBytes, MaxInflightBytes: cfg.InflightBytes,
 		CORS: httpapi.CORS{Origin: cfg.CORS.Origin, Methods: cfg.CORS.Methods, Headers: cfg.CORS.Headers},
 	}
 }
 
-// shutdown refuses new requests, answers the others, and ends everything, within the shutdown timeout. ctx has ended already.
-func (s *server) shutdown(ctx context.Context) error {
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
-	defer cancel()
+// shutdown refuses new requests, answers the others, and ends everything within limit; it waits for no answer once unhurried has ended.
+func (s *server) shutdown(unhurried, limit context.Context, log *slog.Logger) error {
 	var errs []error
 	if s.core != nil && s.core.installer != nil {
 		s.core.installer.Close() // a registration that installs something may take much longer than there is time
 	}
-	answer, cancelAnswer := context.WithTimeout(limit, s.answerTime())
+	answer, cancelAnswer := context.WithTimeout(unhurried, s.answerTime(limit))
 	defer cancelAnswer()
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	counted, counts := context.WithCancel(limit)
+	defer counts()
+	counting.Go(func() { s.countdown(counted, log) })
 	if s.core != nil && s.core.dispatcher != nil {
 		s.core.models.Seal()
 		if err := s.core.dispatcher.Drain(answer); err != nil {
@@ -168,6 +180,9 @@ func (s *server) shutdown(ctx context.Context) error {
 		}
 	}
 	s.snapshots.end()
+	if s.protocol != nil {
+		errs = append(errs, s.protocol.Close())
+	}
 	if s.core != nil {
 		errs = append(errs, s.core.close(limit))
 	}
@@ -180,9 +195,13 @@ func (s *server) shutdown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// answerTime is what of the shutdown timeout may go by until the last answer: the rest is for the workers to end.
-func (s *server) answerTime() time.Duration {
-	return max(s.cfg.ShutdownTimeout-2*s.cfg.WorkerStopTimeout, s.cfg.ShutdownTimeout/2)
+// answerTime is what of the time that limit leaves may go by until the last answer: the rest is for the workers to end.
+func (s *server) answerTime(limit context.Context) time.Duration {
+	left := s.cfg.ShutdownTimeout
+	if until, ok := limit.Deadline(); ok {
+		left = time.Until(until)
+	}
+	return max(left-2*s.cfg.WorkerStopTimeout, left/2)
 }
 
 // logLevel is the least level of the server's log.

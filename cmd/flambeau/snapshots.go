@@ -78,6 +78,9 @@ func newSnapshots(cfg *config.Config, models described, log *slog.Logger) (*snap
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	for _, setting := range cfg.SnapshotSettings() {
+		if setting.Key == "load_models" { // a restart has its models from model_snapshot
+			setting.Value = withoutSecrets(setting.Value)
+		}
 		s.settings = append(s.settings, snapshot.Setting(setting))
 	}
 	if cfg.Snapshot != nil {

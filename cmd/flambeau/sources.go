@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/internal/redact"
 	"github.com/flambeau-serve/flambeau/modelstore/source"
 )
 
@@ -57,6 +58,15 @@ func shownSetting(v config.Value) string {
 		}
 		return "://"
 	})
+}
+
+// withoutSecrets takes passwords and signatures out of a list of models, which may be URLs.
+func withoutSecrets(list string) string {
+	parts := strings.Split(list, ",")
+	for i := range parts {
+		parts[i] = redact.URL(parts[i])
+	}
+	return strings.Join(parts, ",")
 }
 
 // isLocal says whether only this machine can reach an address.

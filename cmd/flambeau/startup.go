@@ -6,6 +6,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/redact"
 	"github.com/flambeau-serve/flambeau/modelstore/deploy"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
@@ -14,6 +15,7 @@ import (
 // does not keep the server from starting. From then on the model store is followed.
 func (s *server) loadStartupModels(ctx context.Context, log *slog.Logger) {
 	s.core.follower.begin(rollout.WithActor(ctx, s.starter()), startupModels(s.cfg), func(name, url string, err error) {
+		url = redact.URL(url)
 		switch {
 		case err != nil && s.cfg.Snapshot != nil:
 			log.Warn("a model of the snapshot is not restored, and the server goes on without it; the next start tries again", "model", name, "archive", url,

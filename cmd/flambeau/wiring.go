@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -18,11 +17,13 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/internal/logfiles"
+	"github.com/flambeau-serve/flambeau/internal/pipeline"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/modelstore/deploy"
 	"github.com/flambeau-serve/flambeau/modelstore/ledger"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
+	"github.com/flambeau-serve/flambeau/plugins/ensemble"
 	"github.com/flambeau-serve/flambeau/plugins/host"
 	"github.com/flambeau-serve/flambeau/plugins/native"
 	"github.com/flambeau-serve/flambeau/plugins/python"
@@ -35,12 +36,15 @@ type core struct {
 	archives   *archive.Store
 	sockets    string // folder, removed at the end
 	launcher   *host.Launcher
+	steps      *stepModels // of ensembles
+	ensembles  *ensemble.Launcher
 	installer  *deps.Installer
 	models     *rollout.Manager
 	dispatcher *dispatch.Dispatcher
 	ledger     *ledger.Ledger
-	follow     func(rollout.Change) // set before the first model; may be nil
-	told       func(rollout.Change) // the observer's
+	follow     func(rollout.Change)       // set before the first model; may be nil
+	told       func(rollout.Change)       // the observer's
+	observed   func(dispatch.Observation) // set before the first request; may be nil
 	traffic    *trafficKeeper
 	follower   *follower
 	deployer   *deploy.Deployer // the follower's; nil without
@@ -88,8 +92,13 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 	if err != nil {
 		return c, err
 	}
+	tellOfPython(cfg, command, log)
 	if c.installer, err = newInstaller(cfg, command, log); err != nil {
 		return c, err
+	}
+	c.steps = newStepModels()
+	if c.ensembles, err = ensemble.New(ensemble.Options{Next: c.launcher, Models: c.steps, Logger: log}); err != nil {
+		return c, fmt.Errorf("the ensembles: %w", err)
 	}
 	if c.models, err = rollout.New(c.rolloutOptions(cfg, limits, command, log, watch)); err != nil {
 		return c, fmt.Errorf("the models: %w", err)
@@ -99,8 +108,11 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 	}
 	c.traffic = newTrafficKeeper(c.models, c.ledger, log)
 	if c.dispatcher, err = dispatch.New(dispatch.Options{
-		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: watch.Answered, Sequence: dispatch.SequenceHeaders(cfg.SequenceHeaders),
+		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: c.answered(watch), Sequence: dispatch.SequenceHeaders(cfg.SequenceHeaders),
 	}); err != nil {
+		return c, err
+	}
+	if err := c.steps.bind(cfg, c.models, c.dispatcher); err != nil {
 		return c, err
 	}
 	if c.follower, err = c.newFollower(cfg, torchserve, command, log); err != nil {
@@ -108,6 +120,16 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 	}
 	c.deployer = c.follower.deployer
 	return c, nil
+}
+
+// answered passes on what the dispatcher tells of each request.
+func (c *core) answered(watch observer) func(dispatch.Observation) {
+	return func(o dispatch.Observation) {
+		watch.Answered(o)
+		if c.observed != nil {
+			c.observed(o)
+		}
+	}
 }
 
 // longestLoad only bounds what no version's own startup timeout bounds.
@@ -127,13 +149,16 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 				log.Error("the queue does not take over what the changed model wants", "model", v.Ref().Name, "version", v.Ref().Version, "reason", err.Error())
 			}
 		},
-		Launcher: c.launcher, Archives: c.archives, Limits: limits, Presets: presets(cfg),
+		Launcher: c.ensembles, Archives: c.archives, Limits: limits, Presets: presets(cfg),
 		Process: func(r rollout.ProcessRequest) (backend.ProcessSpec, error) {
 			switch r.Runtime {
 			case archive.RuntimeONNX:
-				return programs.ONNX(r.Dir, r.Workers) //nolint:wrapcheck // rollout says which worker it is about
+				return onnxCommand(programs, &r)
 			case archive.RuntimePlugin:
 				return programs.Plugin(r.Dir, r.Program, r.Args, r.Workers) //nolint:wrapcheck // the same
+			}
+			if r.Runtime == pipeline.Runtime {
+				return ensembleCommand(&r)
 			}
 			spec, err := command.Spec(r.Runtime, r.Dir)
 			if r.InPlace {
@@ -155,7 +180,10 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 		Output: func(ref infer.ModelRef, workerID int, line backend.OutputLine) {
 			c.workerLine(watch, ref, workerID, line)
 		},
-		Loaded: watch.WorkerReady,
+		Loaded: func(ref infer.ModelRef, workerID int, took time.Duration) {
+			watch.WorkerReady(ref, workerID, took)
+			c.steps.notify()
+		},
 	}
 }
 
@@ -261,96 +289,16 @@ func messageBytes(largest int64) int {
 	return int(min(largest*maxBatchOfLargest, most))
 }
 
-// newPythonCommand finds the interpreter and the packages of the workers.
-func newPythonCommand(cfg *config.Config) (*python.Command, error) {
-	interpreter, err := findPython(cmp.Or(cfg.Python, cfg.Env.Python), "python3", "python")
-	if err != nil {
-		return nil, err
-	}
-	python3, err := findPython("", "python3")
-	if err != nil {
-		python3 = interpreter
-	}
-	home, err := findHome(cfg.Env.Home)
-	if err != nil {
-		return nil, err
-	}
-	command, err := python.New(python.Options{
-		Interpreter: interpreter, Python3: python3, Home: home, Library: findLibrary(cfg.Env.Library, home), Env: cfg.Env.All,
-		Hidden: func(name string) bool { return cfg.BlacklistEnv != nil && cfg.BlacklistEnv.Match(name) }, MetricsConfig: absolute(cfg.MetricsConfig), DecodeInput: cfg.DecodeInput, IPEX: cfg.IPEX, IPEXGPU: cfg.IPEXGPU,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("Python workers cannot be started: %w", err) //nolint:staticcheck // a name
-	}
-	return command, nil
-}
-
 // newNative finds what native backends need: their programs beside this one, and the Python environment that may hold ONNX Runtime.
 func newNative(cfg *config.Config, command *python.Command) *native.Command {
 	opts := native.Options{
-		Library: cfg.Env.ONNXRuntime, Prefix: filepath.Dir(filepath.Dir(command.Interpreter())), CPUs: runtime.GOMAXPROCS(0), Env: cfg.Env.All,
+		Library: cfg.Env.ONNXRuntime, Prefix: command.Prefix, CPUs: runtime.GOMAXPROCS(0), Env: cfg.Env.All,
 		Hidden: func(name string) bool { return cfg.BlacklistEnv != nil && cfg.BlacklistEnv.Match(name) },
 	}
 	if exe, err := os.Executable(); err == nil {
 		opts.ONNX = filepath.Join(filepath.Dir(exe), "flambeau-onnx")
 	}
 	return native.New(opts)
-}
-
-// findPython gives the absolute path of the interpreter that was named, or of the first of names that is on the PATH.
-func findPython(named string, names ...string) (string, error) {
-	if named != "" {
-		path, err := exec.LookPath(named)
-		if err != nil {
-			return "", fmt.Errorf("the Python interpreter %s cannot be run: %w; correct the key python in config.properties or FLAMBEAU_PYTHON", named, err)
-		}
-		return filepath.Abs(path)
-	}
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return filepath.Abs(path)
-		}
-	}
-	return "", errors.New("no Python is on the PATH, and Python models need one; install it, or name it by the key python in config.properties")
-}
-
-// findHome gives the folder that holds the packages flambeau and ts: beside the binary in the wheel, or in the checkout that it was built in.
-func findHome(named string) (string, error) {
-	if named != "" {
-		return filepath.Abs(named)
-	}
-	exe, err := os.Executable()
-	if err == nil {
-		exe, err = filepath.EvalSymlinks(exe)
-	}
-	if err != nil {
-		return "", fmt.Errorf("the place of this program is not known: %w; set FLAMBEAU_HOME to the folder of the package flambeau", err)
-	}
-	folder := filepath.Dir(exe)
-	for _, home := range []string{filepath.Join(folder, "..", ".."), filepath.Join(folder, "..", "python_compat", "src")} {
-		if _, err := os.Stat(filepath.Join(home, "flambeau", "worker", "__main__.py")); err == nil {
-			return home, nil
-		}
-	}
-	return "", fmt.Errorf("the package flambeau is not beside %s; install the wheel, or set FLAMBEAU_HOME to the folder that holds the package", exe)
-}
-
-// findLibrary prefers the library beside the binary, as `make build` leaves it, when the packages have none.
-func findLibrary(named, home string) string {
-	if named != "" {
-		return named
-	}
-	packaged := filepath.Join(home, "flambeau", "_lib", "libflambeau.so")
-	if _, err := os.Stat(packaged); err == nil {
-		return packaged
-	}
-	if exe, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(exe), "libflambeau.so")
-		if _, err := os.Stat(beside); err == nil {
-			return beside
-		}
-	}
-	return packaged
 }
 
 func presets(cfg *config.Config) map[infer.ModelRef]rollout.Preset {

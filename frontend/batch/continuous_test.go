@@ -52,6 +52,13 @@ func countdown(t *testing.T) (handle func(context.Context, []infer.Item) ([]infe
 	}
 }
 
+// inSteps is newWorkers with workers that answer in steps.
+func inSteps(n int, handle func(context.Context, []infer.Item) ([]infer.Result, error)) *workers {
+	w := newWorkers(n, handle)
+	w.steps = true
+	return w
+}
+
 // streamed submits a request and gives all its answers, joined.
 func streamed(ctx context.Context, q *Queue, id, body string) (string, error) {
 	var text strings.Builder
@@ -69,7 +76,7 @@ func streamed(ctx context.Context, q *Queue, id, body string) (string, error) {
 func TestContinuousBatchFillsFreePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handle, steps := countdown(t)
-		q, stop := start(t, newWorkers(1, handle), Policy{MaxItems: 10, MaxBatch: 2, Continuous: true})
+		q, stop := start(t, inSteps(1, handle), Policy{MaxItems: 10, MaxBatch: 2})
 		var all sync.WaitGroup
 		for _, c := range []struct{ id, n, want string }{{"a", "4", "3;2;1;0;"}, {"b", "1", "0;"}, {"c", "2", "1;0;"}, {"d", "1", "0;"}} {
 			all.Go(func() {
@@ -91,7 +98,7 @@ func TestContinuousBatchFillsFreePlaces(t *testing.T) {
 func TestContinuousBatchGoesOnWithoutThoseThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handle, steps := countdown(t)
-		q, stop := start(t, newWorkers(1, handle), Policy{MaxItems: 10, MaxBatch: 2, MaxDelay: time.Minute, Continuous: true})
+		q, stop := start(t, inSteps(1, handle), Policy{MaxItems: 10, MaxBatch: 2, MaxDelay: time.Minute})
 		ctx, leave := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -129,7 +136,7 @@ func TestContinuousBatchThatFailsFailsAll(t *testing.T) {
 			}
 			return results, nil
 		}
-		q, stop := start(t, newWorkers(1, handle), Policy{MaxItems: 10, MaxBatch: 2, MaxDelay: time.Second, Continuous: true})
+		q, stop := start(t, inSteps(1, handle), Policy{MaxItems: 10, MaxBatch: 2, MaxDelay: time.Second})
 		var all sync.WaitGroup
 		for _, id := range []string{"a", "b"} {
 			all.Go(func() {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,21 +24,23 @@ type Policy struct {
 	MaxDelay time.Duration
 	// IdleOnly refuses a request unless an idle worker can take it at once (TorchServe's job tickets).
 	IdleOnly bool
-	// Continuous keeps a batch with its worker for as long as one of its requests has more answers to come, and fills the places of those that are
-	// done (TorchServe's continuousBatching).
-	Continuous bool
+	Priorities
 }
 
-// Queue is the queue of one model version. Its methods are safe for concurrent use.
+// Queue is the queue of one model version. Requests are taken by their class (an item's Priority), as turns says, and those of a class in the order in
+// which they came. A batch of a worker that answers in steps (TorchServe's continuousBatching) stays with it for as long as one of its requests has more
+// answers to come, and the places of those that are done are filled. Its methods are safe for concurrent use.
 type Queue struct {
 	pool backend.Pool
 	wake chan struct{} // one token: something arrived, left, or was closed
 
 	mu      sync.Mutex // guards what follows
 	policy  Policy
-	waiting list.List // of *pending
-	bytes   int64     // payload of waiting
-	closed  error     // why nothing is accepted any more
+	waiting classes
+	serial  uint64 // of the last arrival
+	bytes   int64  // payload of waiting
+	away    int    // batches that are with a worker: what of them is not sent comes back
+	closed  error  // why nothing is accepted any more
 
 	running sync.WaitGroup // batches that are with a worker
 }
@@ -46,13 +49,25 @@ type Queue struct {
 type pending struct {
 	item     infer.Item
 	arrived  time.Time
-	place    *list.Element // in waiting; nil once taken
-	gone     bool          // nobody waits for the answer any more
-	answered chan outcome  // holds one
+	serial   uint64 // in which order they came
+	class    int
+	place    *list.Element   // where it waits; nil once taken
+	done     <-chan struct{} // closed when nobody waits for the answer any more
+	answered chan outcome    // holds one
 
-	begun time.Time // when its first batch left; for continuous batches
+	begun time.Time // when its first batch left
 	watch string    // a response header to note, "" for none
 	noted string    // that header's last value
+}
+
+// left says whether nobody waits for the answer any more.
+func (p *pending) left() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 type outcome struct {
@@ -86,6 +101,9 @@ func (q *Queue) SetPolicy(p Policy) error {
 		p.MaxBatch = 1
 	}
 	q.mu.Lock()
+	if q.policy.Priorities != p.Priorities || q.waiting.lists == nil {
+		q.waiting.arrange(p.levels(), func(w *pending) int { return p.class(w.item.Priority) })
+	}
 	q.policy = p
 	q.mu.Unlock()
 	q.signal()
@@ -96,13 +114,13 @@ func (q *Queue) SetPolicy(p Policy) error {
 func (q *Queue) Waiting() (waiting, limit int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting.Len(), q.policy.MaxItems
+	return q.waiting.len(), q.policy.MaxItems
 }
 
 // Submit waits for the item's answer and also tells where the time went. It is refused at once with fault.Overloaded
 // when the queue is full. When ctx ends first, the item leaves the queue if it is still there, and the context's cause is returned.
 func (q *Queue) Submit(ctx context.Context, item infer.Item) (infer.Result, Times, error) {
-	p := &pending{item: item, arrived: time.Now(), answered: make(chan outcome, 1)}
+	p := &pending{item: item, arrived: time.Now(), done: ctx.Done(), answered: make(chan outcome, 1)}
 	if err := q.enter(p); err != nil {
 		return infer.Result{}, Times{}, err
 	}
@@ -124,7 +142,7 @@ func (q *Queue) enter(p *pending) error {
 	if q.closed != nil {
 		return q.closed
 	}
-	n := q.waiting.Len()
+	n := q.waiting.len()
 	// What free workers are about to take does not count as waiting.
 	if limit := q.policy.MaxItems + free*q.policy.MaxBatch; !q.policy.IdleOnly && n >= limit {
 		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d requests wait", n, q.policy.MaxItems)
@@ -135,27 +153,22 @@ func (q *Queue) enter(p *pending) error {
 	if q.policy.MaxBytes > 0 && n > 0 && q.bytes+size > q.policy.MaxBytes {
 		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d bytes wait", q.bytes, q.policy.MaxBytes)
 	}
-	p.place = q.waiting.PushBack(p)
+	q.serial++
+	p.serial, p.class = q.serial, q.policy.class(p.item.Priority)
+	q.waiting.add(p, false)
 	q.bytes += size
 	return nil
 }
 
-// abandon takes p out of the queue, or marks it so that a batch that has not left yet goes without it.
+// abandon takes p out of the queue; a batch that has it already and has not left yet goes without it.
 func (q *Queue) abandon(p *pending) {
 	q.mu.Lock()
-	p.gone = true
 	if p.place != nil {
-		q.remove(p)
+		q.waiting.remove(p)
+		q.bytes -= p.item.Size()
 	}
 	q.mu.Unlock()
 	q.signal()
-}
-
-// remove takes p from the waiting ones; q.mu is held.
-func (q *Queue) remove(p *pending) {
-	q.waiting.Remove(p.place)
-	p.place = nil
-	q.bytes -= p.item.Size()
 }
 
 func (q *Queue) signal() {
@@ -184,15 +197,9 @@ func (q *Queue) Run(ctx context.Context) {
 			continue
 		}
 		q.mu.Lock()
-		continuous := q.policy.Continuous
+		q.away++
 		q.mu.Unlock()
-		q.running.Go(func() {
-			if continuous {
-				runSteps(ctx, slot, batch, q.refill)
-			} else {
-				run(ctx, slot, batch)
-			}
-		})
+		q.running.Go(func() { q.comeBack(ctx, run(ctx, slot, batch, q.refill)) })
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		q.Close(cause)
@@ -200,13 +207,33 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
+// comeBack ends a batch's time with a worker. What of it was not sent waits again, before all that came after it.
+func (q *Queue) comeBack(ctx context.Context, unsent []*pending) {
+	q.mu.Lock()
+	q.away--
+	var late []*pending
+	for _, p := range slices.Backward(unsent) {
+		switch {
+		case p.left():
+		case ctx.Err() != nil: // what waits was answered already, or is answered just now
+			late = append(late, p)
+		default:
+			q.waiting.add(p, true)
+			q.bytes += p.item.Size()
+		}
+	}
+	q.mu.Unlock()
+	answerAll(late, context.Cause(ctx))
+	q.signal()
+}
+
 // waitForItem says whether there is something to do.
 func (q *Queue) waitForItem(ctx context.Context) bool {
 	for {
 		q.mu.Lock()
-		n, closed := q.waiting.Len(), q.closed
+		n, over := q.waiting.len(), q.closed != nil && q.away == 0
 		q.mu.Unlock()
-		if ctx.Err() != nil || n == 0 && closed != nil {
+		if ctx.Err() != nil || n == 0 && over {
 			return false
 		}
 		if n > 0 {
@@ -248,19 +275,25 @@ func (q *Queue) gather(ctx context.Context) []*pending {
 func (q *Queue) take(batch []*pending) (_ []*pending, full bool, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.fill(batch)
+}
+
+// fill does the work of take; q.mu is held.
+func (q *Queue) fill(batch []*pending) (_ []*pending, full bool, wait time.Duration) {
 	for len(batch) < q.policy.MaxBatch {
-		front := q.waiting.Front()
-		if front == nil {
+		p := q.waiting.next()
+		if p == nil {
 			break
-		}
-		p, ok := front.Value.(*pending)
-		if !ok {
-			panic("batch: something else than a request waits")
 		}
 		if p.item.Alone && len(batch) > 0 {
 			return batch, true, 0 // it goes with the next batch, and this one leaves at once so that it does not wait
 		}
-		q.remove(p)
+		q.bytes -= p.item.Size()
+		if p.left() { // it takes no place, and no turn
+			q.waiting.remove(p)
+			continue
+		}
+		q.waiting.take(p)
 		batch = append(batch, p)
 		if p.item.Alone {
 			return batch, true, 0
@@ -269,32 +302,26 @@ func (q *Queue) take(batch []*pending) (_ []*pending, full bool, wait time.Durat
 	if len(batch) == 0 || len(batch) >= q.policy.MaxBatch || q.closed != nil {
 		return batch, true, 0
 	}
-	return batch, false, time.Until(batch[0].arrived.Add(q.policy.MaxDelay))
+	return batch, false, time.Until(oldest(batch).Add(q.policy.MaxDelay))
 }
 
 // stillWanted drops those that left while the batch was gathered.
 func (q *Queue) stillWanted(batch []*pending) []*pending {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	kept := batch[:0]
-	for _, p := range batch {
-		if !p.gone {
-			kept = append(kept, p)
-		}
-	}
-	return kept
+	return wanted(batch)
+}
+
+// wanted drops those that left; the queue's mu is held.
+func wanted(batch []*pending) []*pending {
+	return slices.DeleteFunc(batch, func(p *pending) bool { return p.left() })
 }
 
 // Fail answers everything that waits with err; what a worker has is not touched.
 func (q *Queue) Fail(err error) {
 	q.mu.Lock()
-	var all []*pending
-	for front := q.waiting.Front(); front != nil; front = q.waiting.Front() {
-		if p, ok := front.Value.(*pending); ok {
-			q.remove(p)
-			all = append(all, p)
-		}
-	}
+	all := q.waiting.clear()
+	q.bytes = 0
 	q.mu.Unlock()
 	answerAll(all, err)
 }
@@ -315,20 +342,17 @@ func (q *Queue) Close(reason error) {
 	q.signal()
 }
 
-// refill drops those of a continuous batch that nobody waits for, and fills the free places with what waits; nobody waits for others here.
-func (q *Queue) refill(batch []*pending, retiring bool) []*pending {
-	batch = q.stillWanted(batch)
+// refill drops those of a batch that goes on in steps that nobody waits for, and fills the free places with what waits; nobody waits for others here. An
+// instance that is to end gets nothing more: since that is looked at while nothing can arrive, what is taken was there before the instance was told
+// so, and no request that comes after a swap is answered by what was swapped.
+func (q *Queue) refill(batch []*pending, slot backend.Slot) []*pending {
 	q.mu.Lock()
-	alone := q.waiting.Front() != nil && isAlone(q.waiting.Front().Value)
-	q.mu.Unlock()
-	if alone || retiring { // what goes alone needs this batch to end first
+	defer q.mu.Unlock()
+	batch = wanted(batch)
+	next := q.waiting.next()
+	if next == nil || next.item.Alone || slot.Retiring() { // what goes alone needs this batch to end first
 		return batch
 	}
-	batch, _, _ = q.take(batch)
-	return q.stillWanted(batch)
-}
-
-func isAlone(v any) bool {
-	p, ok := v.(*pending)
-	return ok && p.item.Alone
+	batch, _, _ = q.fill(batch)
+	return batch
 }

@@ -25,6 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type workers struct {
 	slots  chan struct{}
 	handle func(ctx context.Context, items []infer.Item) ([]infer.Result, error)
+	steps  bool        // they answer in steps
+	unsent func() bool // says of the next batch that it is not sent; nil: all are
 
 	mu      sync.Mutex
 	batches [][]string // ids of each batch, in the order of their start
@@ -46,7 +48,7 @@ func (w *workers) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) 
 
 func (w *workers) Workers() []int { return []int{0} }
 
-func (w *workers) Pin(int) {}
+func (w *workers) Pin(int) bool { return true }
 
 func (w *workers) Unpin(int) {}
 
@@ -62,12 +64,18 @@ func (w *workers) Acquire(ctx context.Context) (backend.Slot, error) {
 func (w *workers) Release()       { w.slots <- struct{}{} }
 func (w *workers) Retiring() bool { return false }
 
+func (w *workers) Continuous() bool { return w.steps }
+
 func (w *workers) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	ids := make([]string, len(items))
 	for i := range items {
 		ids[i] = items[i].ID
 	}
 	w.mu.Lock()
+	if w.unsent != nil && w.unsent() {
+		w.mu.Unlock()
+		return nil, backend.ErrNotSent
+	}
 	w.batches = append(w.batches, ids)
 	w.mu.Unlock()
 	return w.handle(ctx, items)

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,24 +30,51 @@ func newExecution(items []infer.Item) *Execution {
 	return e
 }
 
-// run runs a batch and answers its requests.
-func run(ctx context.Context, slot backend.Slot, batch []*pending) {
+// run runs a batch, answers its requests, and gives the slot back. It gives those of which nothing was sent, which nobody has answered.
+//
+// A worker that answers in steps gets all the requests of the batch in each step: those that were there before as TorchServe repeats them, with their id
+// and headers and without parameters. A request whose answer says that more will come stays. Between two steps renew drops those that nobody waits
+// for, and may add others.
+func run(ctx context.Context, slot backend.Slot, batch []*pending, renew func(batch []*pending, slot backend.Slot) []*pending) (unsent []*pending) {
+	for {
+		items := begin(batch)
+		results, err := execute(ctx, slot, items)
+		if errors.Is(err, backend.ErrNotSent) {
+			slot.Release()
+			for _, p := range batch {
+				p.begun = time.Time{}
+			}
+			return batch
+		}
+		execution := newExecution(items)
+		if !slot.Continuous() {
+			outcomes := outcomesOf(batch, results, err, execution)
+			slot.Release() // before the answers, so that a client's next request finds the worker free
+			for i, p := range batch {
+				p.answered <- outcomes[i]
+			}
+			return nil
+		}
+		if batch = renew(settle(batch, outcomesOf(batch, results, err, execution)), slot); len(batch) == 0 {
+			slot.Release()
+			return nil
+		}
+	}
+}
+
+// begin gives the items of the next step of a batch, which is the first one for those that have not begun.
+func begin(batch []*pending) []infer.Item {
+	now := time.Now()
 	items := make([]infer.Item, len(batch))
 	for i, p := range batch {
 		items[i] = p.item
-	}
-	begun := time.Now()
-	results, err := execute(ctx, slot, items)
-	ran, execution := time.Since(begun), newExecution(items)
-	slot.Release() // before the answers, so that a client's next request finds the worker free
-	for i, p := range batch {
-		o := outcome{err: err, times: Times{Queued: begun.Sub(p.arrived), Ran: ran, Run: execution}}
-		if err == nil {
-			p.note(&results[i])
-			o.result, o.err = results[i], results[i].Err
+		if p.begun.IsZero() {
+			p.begun = now
+		} else {
+			items[i].Parts = nil
 		}
-		p.answered <- o
 	}
+	return items
 }
 
 // execute makes an error of a wrong number of answers.
@@ -56,6 +84,20 @@ func execute(ctx context.Context, slot backend.Slot, items []infer.Item) ([]infe
 		err = fault.Newf(fault.Internal, "the worker gave %d answers to %d requests", len(results), len(items))
 	}
 	return results, err //nolint:wrapcheck // the worker's faults are the client's
+}
+
+// outcomesOf gives what became of each request of a batch.
+func outcomesOf(batch []*pending, results []infer.Result, err error, execution *Execution) []outcome {
+	outcomes := make([]outcome, len(batch))
+	for i, p := range batch {
+		o := &outcomes[i]
+		*o = outcome{err: err, times: Times{Queued: p.begun.Sub(p.arrived), Ran: time.Since(p.begun), Run: execution}}
+		if err == nil {
+			p.note(&results[i])
+			o.result, o.err = results[i], results[i].Err
+		}
+	}
+	return outcomes
 }
 
 // answerAll answers requests that were not run.
@@ -68,36 +110,11 @@ func answerAll(all []*pending, err error) {
 // streamHeader is the header by which a handler says whether more answers to a request will come (TorchServe's).
 const streamHeader = "ts_stream_next"
 
-// runSteps runs a continuous batch. Each step sends all its requests to the worker: those that were there before as TorchServe repeats them, with their
-// id and headers and without parameters. A request whose answer says that more will come stays. Between two steps renew drops those that nobody
-// waits for, and may add others.
-func runSteps(ctx context.Context, slot backend.Slot, batch []*pending, renew func(batch []*pending, retiring bool) []*pending) {
-	defer slot.Release()
-	for len(batch) > 0 {
-		now := time.Now()
-		items := make([]infer.Item, len(batch))
-		for i, p := range batch {
-			items[i] = p.item
-			if p.begun.IsZero() {
-				p.begun = now
-			} else {
-				items[i].Parts = nil
-			}
-		}
-		results, err := execute(ctx, slot, items)
-		batch = renew(settle(batch, results, err, newExecution(items)), slot.Retiring())
-	}
-}
-
 // settle answers the requests of a step that are done, passes on the answers of the others, and gives those.
-func settle(batch []*pending, results []infer.Result, err error, execution *Execution) []*pending {
+func settle(batch []*pending, outcomes []outcome) []*pending {
 	var more []*pending
 	for i, p := range batch {
-		o := outcome{err: err, times: Times{Queued: p.begun.Sub(p.arrived), Ran: time.Since(p.begun), Run: execution}}
-		if err == nil {
-			p.note(&results[i])
-			o.result, o.err = results[i], results[i].Err
-		}
+		o := outcomes[i]
 		if o.err == nil && takeStreamHeader(&o.result) && p.item.Emit != nil {
 			p.item.Emit(withStreamHeader(o.result))
 			more = append(more, p)

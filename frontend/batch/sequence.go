@@ -24,7 +24,7 @@ type SequencePolicy struct {
 	Idle         time.Duration // a sequence without a request for so long is over; required
 	Total        time.Duration // a sequence that began so long ago is over; 0 for no limit
 	EndHeader    string        // response header by which a handler ends sequences: their ids, separated by semicolons; "" for none
-	Continuous   bool          // as in Policy; free places are not filled
+	Priorities                 // of several sequences with a request, that goes first whose request is in the first class; within a sequence nothing changes
 }
 
 // Sequences is the queue of a model version whose workers keep state from one request to the next (TorchServe's sequenceBatching). All the requests of
@@ -36,8 +36,10 @@ type Sequences struct {
 	mu      sync.Mutex // guards what follows
 	policy  SequencePolicy
 	open    map[string]*sequence
-	busy    map[int]bool // workers that have a goroutine
+	busy    map[int]bool   // workers that have a goroutine
+	turns   map[int]*turns // of each worker that has had a goroutine
 	waiting int
+	serial  uint64        // of the last arrival
 	bytes   int64         // payload of what waits
 	arrival chan struct{} // closed and replaced at each arrival
 	closed  error
@@ -58,7 +60,7 @@ type sequence struct {
 
 // NewSequences makes a queue for the workers of pool. Nothing leaves it until Run is called.
 func NewSequences(pool backend.Pool, policy SequencePolicy) (*Sequences, error) {
-	s := &Sequences{pool: pool, wake: make(chan struct{}, 1), open: map[string]*sequence{}, busy: map[int]bool{}, arrival: make(chan struct{})}
+	s := &Sequences{pool: pool, wake: make(chan struct{}, 1), open: map[string]*sequence{}, busy: map[int]bool{}, turns: map[int]*turns{}, arrival: make(chan struct{})}
 	if err := s.SetPolicy(policy); err != nil {
 		return nil, err
 	}
@@ -73,6 +75,16 @@ func (s *Sequences) SetPolicy(policy SequencePolicy) error {
 	}
 	policy.MaxBatch = max(policy.MaxBatch, 1)
 	s.mu.Lock()
+	if s.policy.Priorities != policy.Priorities {
+		clear(s.turns)
+		for _, q := range s.open {
+			for e := q.jobs.Front(); e != nil; e = e.Next() {
+				if p, ok := e.Value.(*pending); ok {
+					p.class = policy.class(p.item.Priority)
+				}
+			}
+		}
+	}
 	s.policy = policy
 	s.mu.Unlock()
 	s.signal()
@@ -89,7 +101,7 @@ func (s *Sequences) Waiting() (waiting, limit int) {
 // Submit waits for the answer to an item of a sequence, or to one that goes alone. It is refused at once with fault.Overloaded when its sequence has no
 // room, or when it would open one too many.
 func (s *Sequences) Submit(ctx context.Context, item infer.Item) (infer.Result, Times, error) {
-	p := &pending{item: item, arrived: time.Now(), answered: make(chan outcome, 1), watch: s.rules().EndHeader}
+	p := &pending{item: item, arrived: time.Now(), done: ctx.Done(), answered: make(chan outcome, 1), watch: s.rules().EndHeader}
 	if item.Alone {
 		return s.alone(ctx, p)
 	}
@@ -116,17 +128,22 @@ func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times,
 	s.running.Add(1)
 	s.mu.Unlock()
 	defer s.running.Done()
-	slot, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return infer.Result{}, Times{}, err //nolint:wrapcheck // the pool's faults are the client's
+	for unsent := []*pending{p}; len(unsent) > 0; {
+		slot, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return infer.Result{}, Times{}, err //nolint:wrapcheck // the pool's faults are the client's
+		}
+		unsent = run(context.WithoutCancel(ctx), slot, unsent, s.stay) // the worker is busy with it, whether or not the client waits
 	}
-	run(context.WithoutCancel(ctx), slot, []*pending{p}) // the worker is busy with it, whether or not the client waits
-	o := <-p.answered
-	return o.result, o.times, o.err
+	select {
+	case o := <-p.answered:
+		return o.result, o.times, o.err
+	default: // it left between two steps
+		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, context.Cause(ctx)
+	}
 }
 
 func (s *Sequences) enter(p *pending) error {
-	workers := s.pool.Workers()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed != nil {
@@ -137,11 +154,10 @@ func (s *Sequences) enter(p *pending) error {
 		if len(s.open) >= s.policy.MaxSequences {
 			return fault.Newf(fault.Overloaded, "%d of %d sequences are open (maxNumSequence)", len(s.open), s.policy.MaxSequences)
 		}
-		if len(workers) == 0 {
+		q = &sequence{id: p.item.Sequence, begun: p.arrived}
+		if !s.bind(q) {
 			return fault.New(fault.NoWorker, "the model has no worker", nil)
 		}
-		q = &sequence{id: p.item.Sequence, begun: p.arrived}
-		s.bind(q, s.leastUsed(workers))
 		s.open[q.id] = q
 	}
 	if q.jobs.Len() >= s.policy.MaxItems {
@@ -151,6 +167,8 @@ func (s *Sequences) enter(p *pending) error {
 	if s.policy.MaxBytes > 0 && s.waiting > 0 && s.bytes+size > s.policy.MaxBytes {
 		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d bytes wait", s.bytes, s.policy.MaxBytes)
 	}
+	s.serial++
+	p.serial, p.class = s.serial, s.policy.class(p.item.Priority)
 	p.place = q.jobs.PushBack(p)
 	q.used = p.arrived
 	s.waiting++
@@ -160,18 +178,30 @@ func (s *Sequences) enter(p *pending) error {
 	return nil
 }
 
-// bind gives a sequence to a worker, which stays for it even when it is to end; s.mu is held.
-func (s *Sequences) bind(q *sequence, worker int) {
+// bind gives a sequence to the worker with the fewest, which stays for it even when it is to end. It says no when there is none; s.mu is held.
+func (s *Sequences) bind(q *sequence) bool {
 	if q.bound {
 		s.pool.Unpin(q.worker)
+		q.bound = false
 	}
-	q.worker, q.bound = worker, true
-	s.pool.Pin(worker)
+	for {
+		workers := s.pool.Workers()
+		if len(workers) == 0 {
+			return false
+		}
+		q.worker = s.leastUsed(workers)
+		if s.pool.Pin(q.worker) { // else it was told to end in this moment
+			q.bound = true
+			return true
+		}
+	}
 }
 
 // end forgets a sequence; s.mu is held.
 func (s *Sequences) end(q *sequence) {
-	s.pool.Unpin(q.worker)
+	if q.bound {
+		s.pool.Unpin(q.worker)
+	}
 	delete(s.open, q.id)
 }
 
@@ -190,11 +220,10 @@ func (s *Sequences) leastUsed(workers []int) int {
 	return best
 }
 
-// abandon takes p out of its sequence, or marks it so that a batch that has not left yet goes without it.
+// abandon takes p out of its sequence; a batch that has it already and has not left yet goes without it.
 func (s *Sequences) abandon(p *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.gone = true
 	if q := s.open[p.item.Sequence]; q != nil && p.place != nil {
 		s.remove(q, p)
 	}
@@ -259,7 +288,9 @@ func (s *Sequences) look(ctx context.Context) (next time.Duration, over bool) {
 	defer s.mu.Unlock()
 	next = s.policy.Idle
 	now := time.Now()
+	running := 0
 	for _, q := range s.open {
+		running += q.running
 		if q.jobs.Len() > 0 {
 			if !s.busy[q.worker] {
 				s.busy[q.worker] = true
@@ -280,7 +311,7 @@ func (s *Sequences) look(ctx context.Context) (next time.Duration, over bool) {
 		}
 		next = min(next, left)
 	}
-	return next, s.closed != nil && s.waiting == 0
+	return next, s.closed != nil && s.waiting == 0 && running == 0
 }
 
 // work runs batches on one worker for as long as its sequences have requests.
@@ -299,19 +330,14 @@ func (s *Sequences) work(ctx context.Context, worker int) {
 			}
 			continue
 		}
-		if s.rules().Continuous {
-			runSteps(ctx, slot, slices.Clone(batch), s.stay)
-		} else {
-			run(ctx, slot, batch)
-		}
-		s.done(batch)
+		unsent := run(ctx, slot, slices.Clone(batch), s.stay)
+		s.done(ctx, batch, unsent)
 	}
 }
 
 // idle ends a worker's goroutine, unless something came in this moment. With an error the worker is gone for good: its sequences go to the others, or
 // are answered with the error when there are none.
 func (s *Sequences) idle(worker int, err error) bool {
-	workers := s.pool.Workers()
 	s.mu.Lock()
 	var orphans []*pending
 	for _, q := range s.open {
@@ -320,12 +346,11 @@ func (s *Sequences) idle(worker int, err error) bool {
 		case err == nil && q.jobs.Len() > 0:
 			s.mu.Unlock()
 			return false
-		case err != nil && len(workers) > 0:
-			s.bind(q, s.leastUsed(workers))
-		case err != nil:
+		case err != nil && !s.bind(q):
 			orphans = append(orphans, s.takeAll(q)...)
 		}
 	}
+	delete(s.turns, worker)
 	delete(s.busy, worker)
 	s.mu.Unlock()
 	answerAll(orphans, err)
@@ -390,25 +415,43 @@ func oldest(batch []*pending) time.Time {
 func (s *Sequences) take(worker int, batch []*pending) ([]*pending, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.turns[worker] == nil {
+		fresh := newTurns(s.policy.levels())
+		s.turns[worker] = &fresh
+	}
 	for len(batch) < s.policy.MaxBatch {
-		var best *pending
-		var of *sequence
-		for _, q := range s.open {
-			if q.worker != worker || q.running > 0 || q.jobs.Len() == 0 {
-				continue
-			}
-			if p, ok := q.jobs.Front().Value.(*pending); ok && (best == nil || p.arrived.Before(best.arrived)) {
-				best, of = p, q
-			}
-		}
-		if best == nil {
+		best := s.fronts(worker)
+		waits := func(class int) bool { return best[class] != nil }
+		class := s.turns[worker].next(waits)
+		if class < 0 {
 			break
 		}
-		s.remove(of, best)
-		of.running++
-		batch = append(batch, best)
+		p := best[class]
+		q := s.open[p.item.Sequence]
+		s.remove(q, p)
+		if p.left() {
+			continue
+		}
+		q.running++
+		batch = append(batch, p)
+		best = s.fronts(worker)
+		s.turns[worker].took(class, waits)
 	}
 	return batch, s.arrival
+}
+
+// fronts gives for each class the oldest of the requests that are next in a worker's sequences; s.mu is held.
+func (s *Sequences) fronts(worker int) []*pending {
+	best := make([]*pending, s.policy.levels())
+	for _, q := range s.open {
+		if q.worker != worker || q.running > 0 || q.jobs.Len() == 0 {
+			continue
+		}
+		if p := first(&q.jobs); best[p.class] == nil || p.serial < best[p.class].serial {
+			best[p.class] = p
+		}
+	}
+	return best
 }
 
 // wanted drops those that left while the batch was gathered.
@@ -417,7 +460,7 @@ func (s *Sequences) wanted(batch []*pending) []*pending {
 	defer s.mu.Unlock()
 	kept := batch[:0]
 	for _, p := range batch {
-		if p.gone {
+		if p.left() {
 			s.open[p.item.Sequence].running--
 			continue
 		}
@@ -426,14 +469,27 @@ func (s *Sequences) wanted(batch []*pending) []*pending {
 	return kept
 }
 
-// done notes that a batch was answered, and ends the sequences that its handler ended.
-func (s *Sequences) done(batch []*pending) {
+// done notes that a batch was answered, and ends the sequences that its handler ended. What of it was not sent waits again, before all that came after
+// it.
+func (s *Sequences) done(ctx context.Context, batch, unsent []*pending) {
 	now := time.Now()
+	var late []*pending
 	s.mu.Lock()
 	for _, p := range batch {
 		if q := s.open[p.item.Sequence]; q != nil {
 			q.running--
 			q.used = now
+		}
+	}
+	for _, p := range unsent {
+		switch q := s.open[p.item.Sequence]; {
+		case p.left():
+		case ctx.Err() != nil || q == nil: // what waits was answered already, or is answered just now
+			late = append(late, p)
+		default:
+			p.place = q.jobs.PushFront(p)
+			s.waiting++
+			s.bytes += p.item.Size()
 		}
 	}
 	for _, p := range batch {
@@ -444,14 +500,15 @@ func (s *Sequences) done(batch []*pending) {
 		}
 	}
 	s.mu.Unlock()
+	answerAll(late, context.Cause(ctx))
 	s.signal()
 }
 
-// stay keeps those of a continuous batch that somebody waits for. Free places stay free: a batch has one request of a sequence.
-func (s *Sequences) stay(batch []*pending, _ bool) []*pending {
+// stay keeps those of a batch that goes on in steps that somebody waits for. Free places stay free: a batch has one request of a sequence.
+func (s *Sequences) stay(batch []*pending, _ backend.Slot) []*pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(batch, func(p *pending) bool { return p.gone })
+	return wanted(batch)
 }
 
 // Fail answers everything that waits with err; what a worker has is not touched.

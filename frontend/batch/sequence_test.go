@@ -23,6 +23,7 @@ import (
 // crew is a pool of workers that are told apart.
 type crew struct {
 	handle func(ctx context.Context, worker int, items []infer.Item) ([]infer.Result, error)
+	unsent func() bool // says of the next batch that it is not sent; nil: all are
 
 	mu    sync.Mutex
 	slots map[int]chan struct{}
@@ -56,10 +57,14 @@ func (c *crew) Workers() []int {
 	return all
 }
 
-func (c *crew) Pin(worker int) {
+func (c *crew) Pin(worker int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.slots[worker] == nil {
+		return false
+	}
 	c.pins[worker]++
+	return true
 }
 
 func (c *crew) Unpin(worker int) {
@@ -98,6 +103,8 @@ type crewSlot struct {
 func (s *crewSlot) Release()       { s.slot <- struct{}{} }
 func (s *crewSlot) Retiring() bool { return false }
 
+func (s *crewSlot) Continuous() bool { return false }
+
 func (s *crewSlot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	var ids []string
 	for _, item := range items {
@@ -105,6 +112,10 @@ func (s *crewSlot) Execute(ctx context.Context, items []infer.Item) ([]infer.Res
 	}
 	slices.Sort(ids)
 	s.crew.mu.Lock()
+	if s.crew.unsent != nil && s.crew.unsent() {
+		s.crew.mu.Unlock()
+		return nil, backend.ErrNotSent
+	}
 	s.crew.ran = append(s.crew.ran, fmt.Sprintf("%d: %s", s.worker, strings.Join(ids, " ")))
 	s.crew.mu.Unlock()
 	return s.crew.handle(ctx, s.worker, items)
@@ -360,6 +371,9 @@ func TestSequencesKeepOrderAndWorker(t *testing.T) {
 		}
 		jobs := rapid.SliceOfN(rapid.IntRange(0, 7), 1, 40).Draw(rt, "sequences")
 		pauses := rapid.SliceOfN(rapid.IntRange(0, 20), len(jobs), len(jobs)).Draw(rt, "pauses")
+		priorities := rapid.SliceOfN(rapid.IntRange(0, 4), len(jobs), len(jobs)).Draw(rt, "priorities")
+		policy.Priorities = Priorities{Levels: rapid.IntRange(0, 3).Draw(rt, "levels"), Default: 2}
+		unsent := rapid.SliceOfN(rapid.Bool(), 0, 20).Draw(rt, "unsent")
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			seen, by := map[string][]string{}, map[string]int{}
@@ -377,14 +391,18 @@ func TestSequencesKeepOrderAndWorker(t *testing.T) {
 				}
 				return make([]infer.Result, len(items)), nil
 			}
-			q, stop := startSequences(t, newCrew(workers, handle), policy)
+			c := newCrew(workers, handle)
+			c.unsent = scripted(unsent)
+			q, stop := startSequences(t, c, policy)
 			var all sync.WaitGroup
 			want := map[string][]string{}
 			for n, sequence := range jobs {
 				name, id := strconv.Itoa(sequence), strconv.Itoa(n)
 				want[name] = append(want[name], id)
 				all.Go(func() {
-					if _, _, err := q.Submit(t.Context(), of(name, id)); err != nil {
+					one := of(name, id)
+					one.Priority = priorities[n]
+					if _, _, err := q.Submit(t.Context(), one); err != nil {
 						t.Errorf("request %s: %v", id, err)
 					}
 				})

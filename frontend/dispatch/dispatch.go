@@ -22,8 +22,8 @@ import (
 // Models finds model versions; rollout.Manager implements it.
 type Models interface {
 	Resolve(ref infer.ModelRef) (*rollout.Version, error)
-	// Route is Resolve for a request, which its header may lead to another version than the default one.
-	Route(ref infer.ModelRef, header func(name string) string) (*rollout.Version, error)
+	// Route is Resolve for a request, which its header, or the sequence that it belongs to, may lead to another version than the default one.
+	Route(ref infer.ModelRef, header func(name string) string, sequence func() string) (*rollout.Version, error)
 }
 
 // Observation is what is known of a request once it was answered.
@@ -62,8 +62,11 @@ type Dispatcher struct {
 	mu       sync.Mutex // guards what follows
 	lines    map[*rollout.Version]*line
 	windows  map[*rollout.Version]*window // of the versions that have been asked
-	retiring map[*line]bool               // queues of removed versions that still answer
-	draining bool
+	retiring map[*line]*rollout.Version   // queues that take nothing any more and still answer: of removed versions, and those that were replaced
+	draining bool // nothing is taken from outside
+	drained  bool // nothing is taken at all
+
+	together sync.WaitGroup // requests for ensembles; it grows, under mu, only before draining
 }
 
 // line is the queue of a version and its goroutine.
@@ -89,7 +92,7 @@ func New(opts Options) (*Dispatcher, error) {
 	opts.Sequence.ID = cmp.Or(opts.Sequence.ID, "ts_request_sequence_id")
 	opts.Sequence.Start = cmp.Or(opts.Sequence.Start, "ts_request_sequence_start")
 	opts.Sequence.End = cmp.Or(opts.Sequence.End, "ts_request_sequence_end")
-	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}, windows: map[*rollout.Version]*window{}, retiring: map[*line]bool{}}
+	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}, windows: map[*rollout.Version]*window{}, retiring: map[*line]*rollout.Version{}}
 	d.life, d.end = context.WithCancelCause(context.Background())
 	return d, nil
 }
@@ -97,21 +100,22 @@ func New(opts Options) (*Dispatcher, error) {
 // Submit waits for the answer to item by the version that ref names. A failed item is an error.
 func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) {
 	begun := time.Now()
+	sequence := d.sequenceOf(&item)
 	route := func() (*rollout.Version, error) {
-		return d.opts.Models.Route(ref, func(name string) string { return headerOf(item.Header, name) })
+		return d.opts.Models.Route(ref, func(name string) string { return headerOf(item.Header, name) }, sequence)
 	}
 	v, err := route()
 	if err != nil {
 		return infer.Result{}, err //nolint:wrapcheck // the model store's words are the client's
 	}
-	result, times, err := d.submit(ctx, v, item)
-	for err != nil && missed(v, times, err) {
+	result, times, err := d.submit(ctx, v, item, sequence)
+	for err != nil && d.missed(ref, v, times, err) {
 		other, none := route() // the one that has taken its place meanwhile
 		if none != nil || other == v {
 			break
 		}
 		v = other
-		result, times, err = d.submit(ctx, v, item)
+		result, times, err = d.submit(ctx, v, item, sequence)
 	}
 	total := time.Since(begun)
 	if err != nil {
@@ -126,14 +130,19 @@ func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.
 	return result, err
 }
 
-// missed says whether a request came to a version in the moment in which that was removed, and was not run.
-func missed(v *rollout.Version, times batch.Times, err error) bool {
-	select {
-	case <-v.Retired():
-		return times.Ran == 0 && fault.Is(err, fault.ModelNotFound, fault.NoWorker)
-	default:
+// missed says whether a request came to a version in the moment in which that was removed, or in which a version lost its workers that gets requests
+// by its weight only while it has some; and was not run.
+func (d *Dispatcher) missed(ref infer.ModelRef, v *rollout.Version, times batch.Times, err error) bool {
+	if times.Run != nil || !fault.Is(err, fault.ModelNotFound, fault.NoWorker) {
 		return false
 	}
+	select {
+	case <-v.Retired():
+		return true
+	default:
+	}
+	standard, none := d.opts.Models.Resolve(infer.ModelRef{Name: ref.Name})
+	return none == nil && ref.Version == "" && standard != v
 }
 
 // headerOf gives a header's value. Only cookies may come in several lines that mean one.
@@ -155,7 +164,12 @@ func headerOf(fields []infer.Field, name string) string {
 	return value
 }
 
-func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.Item) (infer.Result, batch.Times, error) {
+func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.Item, sequence func() string) (infer.Result, batch.Times, error) {
+	leave, err := d.admit(ctx, v)
+	if err != nil {
+		return infer.Result{}, batch.Times{}, err
+	}
+	defer leave()
 	if !v.HasWorkers() {
 		return infer.Result{}, batch.Times{}, fault.New(fault.NoWorker, "the model has no worker", nil)
 	}
@@ -166,13 +180,14 @@ func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
+	item.Gone = ctx.Done()
 	for {
 		l, err := d.line(v)
 		if err != nil {
 			return infer.Result{}, batch.Times{}, err
 		}
 		if _, ordered := l.queue.(*batch.Sequences); ordered {
-			d.assign(&item)
+			d.assign(&item, sequence)
 		}
 		result, times, err := l.queue.Submit(ctx, item)
 		if !errors.Is(err, errReplaced) { // else there is another one, which takes it
@@ -217,7 +232,7 @@ func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
 	if l := d.lines[v]; l != nil {
 		return l, nil
 	}
-	if d.draining {
+	if d.drained {
 		return nil, errDraining()
 	}
 	select {
@@ -255,7 +270,7 @@ func (d *Dispatcher) newQueue(v *rollout.Version) (queue, error) {
 func (d *Dispatcher) policy(v *rollout.Version) batch.Policy {
 	return batch.Policy{
 		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(),
-		Continuous: v.Continuous(),
+		Priorities: priorities(v),
 	}
 }
 
@@ -263,8 +278,13 @@ func (d *Dispatcher) sequencePolicy(v *rollout.Version) (batch.SequencePolicy, b
 	s, ok := v.Sequences()
 	return batch.SequencePolicy{
 		MaxSequences: s.MaxSequences, MaxItems: s.MaxItems, Idle: s.Idle, Total: s.Total, MaxBytes: d.opts.QueueBytes, EndHeader: d.opts.Sequence.End,
-		MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Continuous: v.Continuous(),
+		MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Priorities: priorities(v),
 	}, ok
+}
+
+func priorities(v *rollout.Version) batch.Priorities {
+	levels, standard := v.Priorities()
+	return batch.Priorities{Levels: levels, Default: standard}
 }
 
 // Refresh takes over what another generation of a version wants. What waits is not touched; a queue of another kind takes what comes from now on, and the
@@ -288,7 +308,7 @@ func (d *Dispatcher) Refresh(v *rollout.Version) error {
 		}
 	}
 	delete(d.lines, v)
-	d.retiring[l] = true
+	d.retiring[l] = v
 	l.queue.Close(errReplaced)
 	return nil
 }
@@ -296,9 +316,29 @@ func (d *Dispatcher) Refresh(v *rollout.Version) error {
 // errReplaced is what a queue says that another one has taken the place of.
 var errReplaced = errors.New("the queue was replaced")
 
-// assign finds the sequence of a request by its header. A request without one begins a sequence of its own, and the handler is told so by the two
-// headers that TorchServe adds. Handlers look the headers up by their exact names, which many HTTP clients spell in their own way.
-func (d *Dispatcher) assign(item *infer.Item) {
+// sequenceOf gives what finds the sequence of a request: by its header, or a new one for a request that has none and would begin one.
+func (d *Dispatcher) sequenceOf(item *infer.Item) func() string {
+	var fresh string
+	return func() string {
+		id := item.Sequence
+		for i := range item.Header {
+			if f := &item.Header[i]; len(f.Name) == len(d.opts.Sequence.ID) && strings.EqualFold(f.Name, d.opts.Sequence.ID) {
+				id = f.Value
+			}
+		}
+		if id != "" || item.Alone {
+			return id
+		}
+		if fresh == "" {
+			fresh = "ts-seq-" + uuid.NewString()
+		}
+		return fresh
+	}
+}
+
+// assign gives a request its sequence. A request without one begins a sequence of its own, and the handler is told so by the two headers that
+// TorchServe adds. Handlers look the headers up by their exact names, which many HTTP clients spell in their own way.
+func (d *Dispatcher) assign(item *infer.Item, sequence func() string) {
 	h := &d.opts.Sequence
 	item.Header = slices.Clone(item.Header)
 	for i := range item.Header {
@@ -313,7 +353,7 @@ func (d *Dispatcher) assign(item *infer.Item) {
 		}
 	}
 	if item.Sequence == "" && !item.Alone {
-		item.Sequence = "ts-seq-" + uuid.NewString()
+		item.Sequence = sequence()
 		item.Header = append(item.Header, infer.Field{Name: h.ID, Value: item.Sequence}, infer.Field{Name: h.Start, Value: "true"})
 	}
 }
@@ -348,26 +388,32 @@ func (d *Dispatcher) Queue(ref infer.ModelRef) (waiting, limit int, err error) {
 // with an error when ctx ends.
 func (d *Dispatcher) Retire(ctx context.Context, v *rollout.Version) {
 	d.mu.Lock()
-	l := d.lines[v]
+	if l := d.lines[v]; l != nil {
+		d.retiring[l] = v
+	}
 	delete(d.lines, v)
 	delete(d.windows, v)
-	if l != nil {
-		d.retiring[l] = true
+	var lines []*line // with those that another one has taken the place of
+	for l, of := range d.retiring {
+		if of == v {
+			lines = append(lines, l)
+		}
 	}
 	d.mu.Unlock()
-	if l == nil {
-		return
+	finish(ctx, lines, gone(v))
+}
+
+// finish closes queues and waits until they have answered everything; what still waits when ctx ends is answered with reason.
+func finish(ctx context.Context, lines []*line, reason error) {
+	for _, l := range lines {
+		l.queue.Close(reason)
 	}
-	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.retiring, l)
-	}()
-	l.queue.Close(gone(v))
-	select {
-	case <-l.done:
-	case <-ctx.Done():
-		l.queue.Fail(gone(v))
+	for _, l := range lines {
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			l.queue.Fail(reason)
+		}
 	}
 }
 
@@ -376,18 +422,13 @@ func (d *Dispatcher) Retire(ctx context.Context, v *rollout.Version) {
 func (d *Dispatcher) Drain(ctx context.Context) error {
 	d.mu.Lock()
 	d.draining = true
+	d.mu.Unlock()
+	d.awaitEnsembles(ctx)
+	d.mu.Lock()
+	d.drained = true
 	lines := d.all()
 	d.mu.Unlock()
-	for _, l := range lines {
-		l.queue.Close(errDraining())
-	}
-	for _, l := range lines {
-		select {
-		case <-l.done:
-		case <-ctx.Done():
-			l.queue.Fail(errDraining())
-		}
-	}
+	finish(ctx, lines, errDraining())
 	return ctx.Err()
 }
 
@@ -399,7 +440,7 @@ func (d *Dispatcher) all() []*line {
 // Close ends all the queues: what still waits or runs is answered with an error.
 func (d *Dispatcher) Close() {
 	d.mu.Lock()
-	d.draining = true
+	d.draining, d.drained = true, true
 	lines := d.all()
 	d.mu.Unlock()
 	d.end(errDraining())

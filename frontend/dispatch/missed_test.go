@@ -19,8 +19,8 @@ type late struct {
 	then func()
 }
 
-func (l *late) Route(ref infer.ModelRef, header func(string) string) (*rollout.Version, error) {
-	v, err := l.Manager.Route(ref, header)
+func (l *late) Route(ref infer.ModelRef, header func(string) string, sequence func() string) (*rollout.Version, error) {
+	v, err := l.Manager.Route(ref, header, sequence)
 	if then := l.then; then != nil {
 		l.then = nil
 		then()

@@ -39,6 +39,9 @@ type Options struct {
 	MaxAge         time.Duration     // of a connection; 0 for no limit
 	MaxAgeGrace    time.Duration     // for its calls after that; 0 for no limit
 	AdminTimeout   time.Duration     // of loading and unloading, which go on when the client leaves; 0 means 1 h
+	AccessLog      func(AccessEntry) // called after each call, and each request of a stream; nil: nobody is told
+	Metrics        Metrics           // nil: nothing is counted
+	Budget         Budget            // nil: requests may take any memory
 }
 
 const (
@@ -81,6 +84,7 @@ func Listen(ctx context.Context, addr string, opts Options) (*Server, error) {
 		grpc.ChainUnaryInterceptor(s.unary),
 		grpc.ChainStreamInterceptor(s.stream),
 		grpc.WaitForHandlers(true),
+		grpc.StatsHandler(&observer{server: s}),
 	}
 	if opts.MaxAge > 0 || opts.MaxAgeGrace > 0 {
 		settings = append(settings, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: opts.MaxAge, MaxConnectionAgeGrace: opts.MaxAgeGrace}))
@@ -126,8 +130,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// rightsOf says which key opens a method; "" for none.
-func rightsOf(method string) token.Kind {
+// rightsOf says which key opens a method, for a request that has come already; "" for none.
+func rightsOf(method string, req any) token.Kind {
+	switch r := req.(type) {
+	case *openinferencev2.LogSettingsRequest:
+		if len(r.GetSettings()) > 0 {
+			return token.Management
+		}
+	case *openinferencev2.TraceSettingRequest:
+		if len(r.GetSettings()) > 0 {
+			return token.Management
+		}
+	}
 	switch method {
 	case healthv1.Health_Check_FullMethodName, healthv1.Health_Watch_FullMethodName, healthv1.Health_List_FullMethodName: // probes have no keys
 		return ""
@@ -138,8 +152,8 @@ func rightsOf(method string) token.Kind {
 }
 
 // authorize checks a call's key, with TorchServe's words.
-func (s *Server) authorize(ctx context.Context, method string) error {
-	kind := rightsOf(method)
+func (s *Server) authorize(ctx context.Context, method string, req any) error {
+	kind := rightsOf(method, req)
 	if s.opts.Keys == nil || kind == "" {
 		return nil
 	}
@@ -148,13 +162,13 @@ func (s *Server) authorize(ctx context.Context, method string) error {
 			return nil
 		}
 	}
-	return statusOf(fault.New(fault.InvalidKey, "Token Authorization failed. Token either incorrect, expired, or not provided correctly", nil))
+	return fault.New(fault.InvalidKey, "Token Authorization failed. Token either incorrect, expired, or not provided correctly", nil)
 }
 
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 	defer s.recoverFrom(ctx, info.FullMethod, &err)
-	if err := s.authorize(ctx, info.FullMethod); err != nil {
-		return nil, err
+	if err := s.authorize(ctx, info.FullMethod, req); err != nil {
+		return nil, s.told(ctx, info.FullMethod, err)
 	}
 	resp, err = handle(ctx, req)
 	return resp, s.told(ctx, info.FullMethod, err)
@@ -163,8 +177,8 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	ctx := stream.Context()
 	defer s.recoverFrom(ctx, info.FullMethod, &err)
-	if err := s.authorize(ctx, info.FullMethod); err != nil {
-		return err
+	if err := s.authorize(ctx, info.FullMethod, nil); err != nil {
+		return s.told(ctx, info.FullMethod, err)
 	}
 	return s.told(ctx, info.FullMethod, handle(srv, stream))
 }
@@ -174,6 +188,7 @@ func (s *Server) told(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
 	}
+	recordOf(ctx).err = err
 	if _, already := status.FromError(err); already {
 		return err //nolint:wrapcheck // it is a status
 	}
@@ -200,7 +215,8 @@ func (s *Server) recoverFrom(ctx context.Context, method string, err *error) {
 	if what := recover(); what != nil {
 		s.opts.Logger.ErrorContext(ctx, "call handler panicked", slog.String(telemetry.KeyTarget, method), slog.Any(telemetry.KeyPanic, what),
 			slog.String(telemetry.KeyStack, string(debug.Stack())))
-		*err = statusOf(fault.New(fault.Internal, "Internal error.", nil))
+		recordOf(ctx).err = fault.New(fault.Internal, "Internal error.", nil)
+		*err = statusOf(recordOf(ctx).err)
 	}
 }
 

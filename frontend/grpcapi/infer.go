@@ -5,11 +5,13 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/flambeau-serve/flambeau/frontend/oip"
 	"github.com/flambeau-serve/flambeau/frontend/oipserver"
@@ -23,10 +25,16 @@ const requestIDKey = "x-request-id"
 
 // ModelInfer implements the service.
 func (s *service) ModelInfer(ctx context.Context, req *pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
+	give, err := s.server.take(int64(proto.Size(req)))
+	if err != nil {
+		return nil, err
+	}
+	defer give()
 	call, err := newCall(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	recordOf(ctx).id = call.ID
 	_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDKey, call.ID)) // it fails only without a client
 	answer, err := s.protocol.Infer(ctx, refOf(req), call, false)
 	if err != nil {
@@ -44,12 +52,16 @@ func isTyped(req *pb.ModelInferRequest) bool {
 	return slices.ContainsFunc(req.GetInputs(), func(in *pb.ModelInferRequest_InferInputTensor) bool { return in.GetContents() != nil })
 }
 
+// traced is what reading a request is called in a trace.
+const traced = "GRPC_WAITREAD"
+
 func newCall(ctx context.Context, req *pb.ModelInferRequest) (*oipserver.Call, error) {
+	came := time.Now()
 	r, err := requestOf(req)
 	if err != nil {
 		return nil, err
 	}
-	return &oipserver.Call{ID: uuid.NewString(), Header: headerOf(ctx), Request: r}, nil
+	return &oipserver.Call{ID: uuid.NewString(), Header: headerOf(ctx), Request: r, Came: came, Front: traced}, nil
 }
 
 // headerOf gives a call's metadata as header fields, but for gRPC's own and for bytes.

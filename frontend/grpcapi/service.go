@@ -3,7 +3,6 @@ package grpcapi
 import (
 	"context"
 	"encoding/json"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -93,162 +92,24 @@ func (s *service) RepositoryIndex(_ context.Context, req *pb.RepositoryIndexRequ
 
 // RepositoryModelLoad implements the service.
 func (s *service) RepositoryModelLoad(ctx context.Context, req *pb.RepositoryModelLoadRequest) (*pb.RepositoryModelLoadResponse, error) {
-	var overrides []string
-	for name := range req.GetParameters() {
-		overrides = append(overrides, name)
+	o, err := overridesOf(req.GetParameters())
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(overrides)
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	return &pb.RepositoryModelLoadResponse{}, s.protocol.Load(ctx, req.GetModelName(), overrides) //nolint:wrapcheck // the same
+	return &pb.RepositoryModelLoadResponse{}, s.protocol.Load(ctx, req.GetModelName(), o) //nolint:wrapcheck // the same
 }
 
 // RepositoryModelUnload implements the service.
 func (s *service) RepositoryModelUnload(ctx context.Context, req *pb.RepositoryModelUnloadRequest) (*pb.RepositoryModelUnloadResponse, error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	return &pb.RepositoryModelUnloadResponse{}, s.protocol.Unload(ctx, req.GetModelName()) //nolint:wrapcheck // the same
+	dependents := req.GetParameters()["unload_dependents"].GetBoolParam()
+	return &pb.RepositoryModelUnloadResponse{}, s.protocol.Unload(ctx, req.GetModelName(), dependents) //nolint:wrapcheck // the same
 }
 
 // detached is a context for work that must not be left half done: it outlives the client, but not the limit.
 func (s *service) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(withActor(ctx), s.server.opts.AdminTimeout)
-}
-
-// SystemSharedMemoryStatus implements the service: there are no regions.
-func (s *service) SystemSharedMemoryStatus(_ context.Context, req *pb.SystemSharedMemoryStatusRequest) (*pb.SystemSharedMemoryStatusResponse, error) {
-	return &pb.SystemSharedMemoryStatusResponse{}, noRegion(req.GetName())
-}
-
-// CudaSharedMemoryStatus implements the service: there are no regions.
-func (s *service) CudaSharedMemoryStatus(_ context.Context, req *pb.CudaSharedMemoryStatusRequest) (*pb.CudaSharedMemoryStatusResponse, error) {
-	return &pb.CudaSharedMemoryStatusResponse{}, noRegion(req.GetName())
-}
-
-func noRegion(name string) error {
-	if name == "" {
-		return nil
-	}
-	return fault.Newf(fault.ModelNotFound, "Unable to find shared memory region '%s'", name)
-}
-
-// noSharedMemory is the answer to those that want to use it.
-func noSharedMemory() error {
-	return fault.New(fault.RouteNotFound, "shared memory is not offered by this server: send and receive the tensors in raw_input_contents and raw_output_contents", nil)
-}
-
-// SystemSharedMemoryRegister implements the service.
-func (s *service) SystemSharedMemoryRegister(context.Context, *pb.SystemSharedMemoryRegisterRequest) (*pb.SystemSharedMemoryRegisterResponse, error) {
-	return nil, noSharedMemory()
-}
-
-// CudaSharedMemoryRegister implements the service.
-func (s *service) CudaSharedMemoryRegister(context.Context, *pb.CudaSharedMemoryRegisterRequest) (*pb.CudaSharedMemoryRegisterResponse, error) {
-	return nil, noSharedMemory()
-}
-
-// SystemSharedMemoryUnregister implements the service.
-func (s *service) SystemSharedMemoryUnregister(context.Context, *pb.SystemSharedMemoryUnregisterRequest) (*pb.SystemSharedMemoryUnregisterResponse, error) {
-	return &pb.SystemSharedMemoryUnregisterResponse{}, nil
-}
-
-// CudaSharedMemoryUnregister implements the service.
-func (s *service) CudaSharedMemoryUnregister(context.Context, *pb.CudaSharedMemoryUnregisterRequest) (*pb.CudaSharedMemoryUnregisterResponse, error) {
-	return &pb.CudaSharedMemoryUnregisterResponse{}, nil
-}
-
-// TraceSetting implements the service.
-func (s *service) TraceSetting(_ context.Context, req *pb.TraceSettingRequest) (*pb.TraceSettingResponse, error) {
-	if name := req.GetModelName(); name != "" {
-		if _, err := s.protocol.ModelReady(infer.ModelRef{Name: name}); err != nil {
-			return nil, err //nolint:wrapcheck // the interceptor makes a status of it
-		}
-	}
-	changes := map[string]json.RawMessage{}
-	for name, v := range req.GetSettings() {
-		var value any
-		switch all := v.GetValue(); {
-		case name == "trace_level" && len(all) > 0:
-			value = all
-		case len(all) == 1:
-			value = all[0]
-		case len(all) > 1:
-			value = all
-		}
-		text, err := json.Marshal(value)
-		if err != nil {
-			return nil, fault.New(fault.BadRequest, "the setting '"+name+"' cannot be read", err)
-		}
-		changes[name] = text
-	}
-	if err := oipserver.TraceSettings.Check(changes); err != nil {
-		return nil, err //nolint:wrapcheck // the same
-	}
-	return traceSettings()
-}
-
-// traceSettings are what is traced, as gRPC has it.
-func traceSettings() (*pb.TraceSettingResponse, error) {
-	var now map[string]any
-	if err := json.Unmarshal([]byte(oipserver.TraceSettings), &now); err != nil {
-		return nil, fault.New(fault.Internal, "the settings cannot be read", err)
-	}
-	resp := &pb.TraceSettingResponse{Settings: map[string]*pb.TraceSettingResponse_SettingValue{}}
-	for name, v := range now {
-		value := &pb.TraceSettingResponse_SettingValue{}
-		switch v := v.(type) {
-		case string:
-			value.Value = []string{v}
-		case []any:
-			for _, one := range v {
-				if text, ok := one.(string); ok {
-					value.Value = append(value.Value, text)
-				}
-			}
-		}
-		resp.Settings[name] = value
-	}
-	return resp, nil
-}
-
-// LogSettings implements the service.
-func (s *service) LogSettings(_ context.Context, req *pb.LogSettingsRequest) (*pb.LogSettingsResponse, error) {
-	changes := map[string]json.RawMessage{}
-	for name, v := range req.GetSettings() {
-		var value any
-		switch v := v.GetParameterChoice().(type) {
-		case *pb.LogSettingsRequest_SettingValue_BoolParam:
-			value = v.BoolParam
-		case *pb.LogSettingsRequest_SettingValue_Uint32Param:
-			value = v.Uint32Param
-		case *pb.LogSettingsRequest_SettingValue_StringParam:
-			value = v.StringParam
-		}
-		text, err := json.Marshal(value)
-		if err != nil {
-			return nil, fault.New(fault.BadRequest, "the setting '"+name+"' cannot be read", err)
-		}
-		changes[name] = text
-	}
-	if err := oipserver.LogSettings.Check(changes); err != nil {
-		return nil, err //nolint:wrapcheck // the interceptor makes a status of it
-	}
-	var now map[string]any
-	if err := json.Unmarshal([]byte(oipserver.LogSettings), &now); err != nil {
-		return nil, fault.New(fault.Internal, "the settings cannot be read", err)
-	}
-	resp := &pb.LogSettingsResponse{Settings: map[string]*pb.LogSettingsResponse_SettingValue{}}
-	for name, v := range now {
-		value := &pb.LogSettingsResponse_SettingValue{}
-		switch v := v.(type) {
-		case bool:
-			value.ParameterChoice = &pb.LogSettingsResponse_SettingValue_BoolParam{BoolParam: v}
-		case float64:
-			value.ParameterChoice = &pb.LogSettingsResponse_SettingValue_Uint32Param{Uint32Param: uint32(v)}
-		case string:
-			value.ParameterChoice = &pb.LogSettingsResponse_SettingValue_StringParam{StringParam: v}
-		}
-		resp.Settings[name] = value
-	}
-	return resp, nil
 }

@@ -1,33 +1,112 @@
 package grpcapi
 
 import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flambeau-serve/flambeau/frontend/oip"
+	"github.com/flambeau-serve/flambeau/frontend/oipserver"
 	pb "github.com/flambeau-serve/flambeau/proto/openinference/v2"
 )
+
+// logging is a log that notes its settings.
+type logging struct{ now oipserver.LogLevels }
+
+func (l *logging) Settings() oipserver.LogLevels { return l.now }
+func (l *logging) Change(to oipserver.LogLevels) { l.now = to }
 
 func TestSettings(t *testing.T) {
 	_, conn, _ := start(t)
 	c := pb.NewGRPCInferenceServiceClient(conn)
 	l, err := c.LogSettings(t.Context(), &pb.LogSettingsRequest{Settings: map[string]*pb.LogSettingsRequest_SettingValue{
-		"log_verbose_level": {ParameterChoice: &pb.LogSettingsRequest_SettingValue_Uint32Param{Uint32Param: 0}},
+		"log_verbose_level": {ParameterChoice: &pb.LogSettingsRequest_SettingValue_Uint32Param{Uint32Param: 1}},
+		"log_info":          {ParameterChoice: &pb.LogSettingsRequest_SettingValue_BoolParam{}},
+		"log_format":        {ParameterChoice: &pb.LogSettingsRequest_SettingValue_StringParam{StringParam: "ISO8601"}},
 	}})
-	if err != nil || !l.GetSettings()["log_info"].GetBoolParam() {
+	s := l.GetSettings()
+	if err != nil || s["log_info"].GetBoolParam() || !s["log_error"].GetBoolParam() || s["log_verbose_level"].GetUint32Param() != 1 || s["log_format"].GetStringParam() != "ISO8601" {
 		t.Errorf("%v %v", l, err)
 	}
 	_, err = c.LogSettings(t.Context(), &pb.LogSettingsRequest{Settings: map[string]*pb.LogSettingsRequest_SettingValue{
-		"log_info": {ParameterChoice: &pb.LogSettingsRequest_SettingValue_BoolParam{}},
+		"log_info": {ParameterChoice: &pb.LogSettingsRequest_SettingValue_Uint32Param{Uint32Param: 1}},
 	}})
 	wantCode(t, err, codes.InvalidArgument, "log_info")
-	tr, err := c.TraceSetting(t.Context(), &pb.TraceSettingRequest{Settings: map[string]*pb.TraceSettingRequest_SettingValue{"trace_level": {Value: []string{"OFF"}}, "trace_rate": {}}})
-	if err != nil || !cmp.Equal(tr.GetSettings()["trace_level"].GetValue(), []string{"OFF"}) {
+	set := func(model, name string, values ...string) (*pb.TraceSettingResponse, error) {
+		return c.TraceSetting(t.Context(), &pb.TraceSettingRequest{ModelName: model, Settings: map[string]*pb.TraceSettingRequest_SettingValue{name: {Value: values}}})
+	}
+	tr, err := set("adder", "trace_level", "TIMESTAMPS")
+	if err != nil || !cmp.Equal(tr.GetSettings()["trace_level"].GetValue(), []string{"TIMESTAMPS"}) {
 		t.Errorf("%v %v", tr, err)
 	}
-	_, err = c.TraceSetting(t.Context(), &pb.TraceSettingRequest{Settings: map[string]*pb.TraceSettingRequest_SettingValue{"trace_level": {Value: []string{"TIMESTAMPS"}}}})
-	wantCode(t, err, codes.InvalidArgument, "trace_level")
-	_, err = c.TraceSetting(t.Context(), &pb.TraceSettingRequest{ModelName: "nope"})
+	if tr, err = set("adder", "trace_rate", "1"); err != nil || !cmp.Equal(tr.GetSettings()["trace_rate"].GetValue(), []string{"1"}) {
+		t.Errorf("%v %v", tr, err)
+	}
+	if _, err := c.ModelInfer(t.Context(), addRequest()); err != nil {
+		t.Error(err)
+	}
+	if tr, err = set("adder", "trace_level"); err != nil || !cmp.Equal(tr.GetSettings()["trace_level"].GetValue(), []string{"OFF"}) {
+		t.Errorf("%v %v", tr, err)
+	}
+	path := tr.GetSettings()["trace_file"].GetValue()[0]
+	if text, err := os.ReadFile(path); err != nil && !os.IsNotExist(err) || err == nil && !bytes.Contains(text, []byte("GRPC_WAITREAD_START")) {
+		t.Errorf("%v %s", err, text)
+	}
+	_, err = set("", "trace_level", "TENSORS")
+	wantCode(t, err, codes.InvalidArgument, "TENSORS")
+	_, err = set("nope", "trace_rate", "1")
 	wantCode(t, err, codes.NotFound, "nope")
+}
+
+// sharedDir is a folder with an object that has two numbers, and room for two more.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x"), append(raw(1, 2), raw(0, 0)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestSharedMemory(t *testing.T) {
+	m, conn, _ := start(t)
+	c := pb.NewGRPCInferenceServiceClient(conn)
+	if _, err := c.SystemSharedMemoryRegister(t.Context(), &pb.SystemSharedMemoryRegisterRequest{Name: "r", Key: "/x", ByteSize: 16}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*pb.SystemSharedMemoryRegisterRequest{
+		{Name: "s", Key: "/x", Offset: math.MaxUint64, ByteSize: 1}, {Name: "s", Key: "/x", Offset: 1, ByteSize: math.MaxUint64}, {Name: "s", Key: "/x", ByteSize: 17}, {Name: "s", Key: "/../x", ByteSize: 8},
+	} {
+		_, err := c.SystemSharedMemoryRegister(t.Context(), r)
+		wantCode(t, err, codes.InvalidArgument, "")
+	}
+	all, err := c.SystemSharedMemoryStatus(t.Context(), &pb.SystemSharedMemoryStatusRequest{})
+	if err != nil || len(all.GetRegions()) != 1 || all.GetRegions()["r"].GetByteSize() != 16 || all.GetRegions()["r"].GetKey() != "/x" {
+		t.Errorf("%v %v", all, err)
+	}
+	req := addRequest()
+	req.RawInputContents = nil
+	req.Inputs[0].Parameters = valuesOf(oip.Parameters{"shared_memory_region": "r", "shared_memory_byte_size": int64(8)})
+	req.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{
+		Name: "X", Parameters: valuesOf(oip.Parameters{"shared_memory_region": "r", "shared_memory_byte_size": int64(8), "shared_memory_offset": int64(8)}),
+	}}
+	r, err := c.ModelInfer(t.Context(), req)
+	if err != nil || len(r.GetRawOutputContents()) != 1 || len(r.GetRawOutputContents()[0]) != 0 || r.GetOutputs()[0].GetContents() != nil {
+		t.Fatalf("%v %v", r, err)
+	}
+	if got, err := os.ReadFile(filepath.Join(m.memory, "x")); err != nil || !bytes.Equal(got, append(raw(1, 2), raw(2, 3)...)) {
+		t.Errorf("%v % x", err, got)
+	}
+	if _, err := c.SystemSharedMemoryUnregister(t.Context(), &pb.SystemSharedMemoryUnregisterRequest{}); err != nil {
+		t.Error(err)
+	}
+	_, err = c.ModelInfer(t.Context(), req)
+	wantCode(t, err, codes.InvalidArgument, "Unable to find shared memory region")
+	_, err = c.CudaSharedMemoryRegister(t.Context(), &pb.CudaSharedMemoryRegisterRequest{Name: "c"})
+	wantCode(t, err, codes.Unimplemented, "CUDA")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -123,15 +124,26 @@ func sequenceOf(req *pb.ModelInferRequest) string {
 
 // answerOne answers one request: with pieces as they come, and what ends them.
 func (s *service) answerOne(ctx context.Context, req *pb.ModelInferRequest, out *outbox) {
+	began, of := time.Now(), recordOf(ctx)
+	one := &record{method: of.method, peer: of.peer}
+	defer func() { s.server.answered(one, began, time.Since(began), one.err) }()
 	fail := func(err error) {
+		one.err = err
 		s.server.log(ctx, pb.GRPCInferenceService_ModelStreamInfer_FullMethodName, err)
 		out.put(&pb.ModelStreamInferResponse{ErrorMessage: messageOf(err), InferResponse: &pb.ModelInferResponse{Id: req.GetId()}})
 	}
+	give, err := s.server.take(int64(proto.Size(req)))
+	if err != nil {
+		fail(err)
+		return
+	}
+	defer give()
 	call, err := newCall(ctx, req)
 	if err != nil {
 		fail(err)
 		return
 	}
+	one.id = call.ID
 	typed := isTyped(req)
 	send := func(r *oip.Response, last bool) error {
 		m, err := responseOf(final(r, last), typed)

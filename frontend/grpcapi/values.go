@@ -26,12 +26,11 @@ func requestOf(m *pb.ModelInferRequest) (*oip.Request, error) {
 		return nil, bad("the request has no inputs")
 	case len(inputs) > maxTensors || len(m.GetOutputs()) > maxTensors:
 		return nil, bad("the request has more than %d inputs or outputs", maxTensors)
-	case len(raw) > 0 && len(raw) != len(inputs):
-		return nil, bad("there are %d raw_input_contents for %d inputs", len(raw), len(inputs))
 	}
 	r := &oip.Request{ID: m.GetId(), Params: parametersOf(m.GetParameters())}
 	seen := map[string]bool{}
-	for i, in := range inputs {
+	taken := 0
+	for _, in := range inputs {
 		if seen[in.GetName()] {
 			return nil, bad("input '%s' already exists in request", in.GetName())
 		}
@@ -41,10 +40,18 @@ func requestOf(m *pb.ModelInferRequest) (*oip.Request, error) {
 			return nil, err
 		}
 		switch {
+		case t.Shared != nil && in.GetContents() != nil:
+			return nil, bad("input '%s' is in shared memory, and has contents beside it", t.Name)
+		case t.Shared != nil:
+			r.Inputs = append(r.Inputs, t)
+			continue
 		case len(raw) > 0 && in.GetContents() != nil:
 			return nil, bad("input '%s' has contents, and there are raw_input_contents: use one of them", t.Name)
+		case len(raw) > 0 && taken == len(raw):
+			return nil, bad("there are %d raw_input_contents, and none is left for input '%s'", len(raw), t.Name)
 		case len(raw) > 0:
-			t.Data = raw[i]
+			t.Data = raw[taken]
+			taken++
 		default:
 			if err := fill(&t.Tensor, in.GetContents()); err != nil {
 				return nil, err
@@ -55,12 +62,16 @@ func requestOf(m *pb.ModelInferRequest) (*oip.Request, error) {
 		}
 		r.Inputs = append(r.Inputs, t)
 	}
+	if taken < len(raw) {
+		return nil, bad("there are %d raw_input_contents for %d inputs that take one", len(raw), taken)
+	}
 	for _, o := range m.GetOutputs() {
 		params := parametersOf(o.GetParameters())
-		if params["shared_memory_region"] != nil {
-			return nil, noSharedMemory()
+		shared, err := oip.TakeShared(params)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // its faults are the client's
 		}
-		r.Outputs = append(r.Outputs, oip.Requested{Name: o.GetName(), Params: params})
+		r.Outputs = append(r.Outputs, oip.Requested{Name: o.GetName(), Params: params, Shared: shared})
 	}
 	return r, nil
 }
@@ -77,11 +88,9 @@ func inputOf(in *pb.ModelInferRequest_InferInputTensor) (oip.Tensor, error) {
 	if t.Shape == nil {
 		t.Shape = []int64{}
 	}
-	if t.Params["shared_memory_region"] != nil {
-		return t, noSharedMemory()
-	}
 	delete(t.Params, "binary_data_size") // clients of KServe leave it there
-	return t, nil
+	t.Shared, err = oip.TakeShared(t.Params)
+	return t, err //nolint:wrapcheck // its faults are the client's
 }
 
 // fill writes typed contents as raw data.
@@ -158,6 +167,9 @@ func responseOf(r *oip.Response, typed bool) (*pb.ModelInferResponse, error) {
 	m := &pb.ModelInferResponse{ModelName: r.Model, ModelVersion: r.Version, Id: r.ID, Parameters: valuesOf(r.Params)}
 	for i := range r.Outputs {
 		t := &r.Outputs[i]
+		if t.Shared != nil {
+			continue
+		}
 		if err := t.Resolve(); err != nil {
 			return nil, err //nolint:wrapcheck // its faults are the client's
 		}
@@ -169,13 +181,14 @@ func responseOf(r *oip.Response, typed bool) (*pb.ModelInferResponse, error) {
 	for i := range r.Outputs {
 		t := &r.Outputs[i]
 		out := &pb.ModelInferResponse_InferOutputTensor{Name: t.Name, Datatype: string(t.DType), Shape: t.Shape, Parameters: valuesOf(t.Params)}
-		if typed {
+		switch {
+		case typed && t.Shared == nil:
 			var err error
 			if out.Contents, err = contentsOf(&t.Tensor); err != nil {
 				return nil, err
 			}
-		} else {
-			m.RawOutputContents = append(m.RawOutputContents, t.Data)
+		case !typed:
+			m.RawOutputContents = append(m.RawOutputContents, t.Data) // nothing for one in shared memory: clients count
 		}
 		m.Outputs = append(m.Outputs, out)
 	}

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/redact"
 )
 
 // AccessEntry is what the access log keeps of a request.
@@ -13,18 +15,18 @@ type AccessEntry struct {
 	Port      Port
 	Peer      string // address and port of the client
 	Method    string
-	Target    string // as sent
+	Target    string // as sent; Line hides what is secret in it
 	Version   string
 	Status    int
 	RequestID string
 }
 
 // Line is the entry as TorchServe writes it: the client, the request line, the status, milliseconds. Nothing that a client sends
-// can end the line.
+// can end the line. Passwords and signatures in URLs that a target carries are hidden, which TorchServe does not do.
 func (e AccessEntry) Line() string {
 	var b strings.Builder
 	b.WriteString("/" + e.Peer + ` "`)
-	for i, part := range []string{e.Method, e.Target, e.Version} {
+	for i, part := range []string{e.Method, redact.Target(e.Target), e.Version} {
 		if i > 0 {
 			b.WriteByte(' ')
 		}

@@ -25,6 +25,9 @@ type Admin struct {
 	Traffic TrafficControl
 	Journal Journal
 	Store   ModelStore
+	Drain   Drain
+
+	Requests Requests
 }
 
 // Latency tells how long requests took lately.
@@ -199,6 +202,10 @@ func (a *API) adminRoute(q *request, params []pair) (answer, error) {
 		return only(get, func() (answer, error) { return a.adminEvents(params) })
 	case len(s) == 1 && s[0] == "store":
 		return only(get, func() (answer, error) { return a.adminStore(params) })
+	case len(s) == 1 && s[0] == "drain":
+		return a.adminDrain(q, params)
+	case len(s) == 2 && s[0] == "requests":
+		return only(get, func() (answer, error) { return a.adminRequest(s[1], params) })
 	case len(s) == 3 && s[0] == "models":
 		return a.adminModelRoute(q, s[1], s[2], params)
 	}
@@ -209,6 +216,8 @@ func (a *API) adminRoute(q *request, params []pair) (answer, error) {
 func (a *API) adminModelRoute(q *request, model, what string, params []pair) (answer, error) {
 	method := q.head.Method
 	switch what {
+	case "slow":
+		return only(method == http.MethodGet, func() (answer, error) { return a.adminSlow(model, params) })
 	case "history":
 		return only(method == http.MethodGet, func() (answer, error) { return a.adminHistory(model, params) })
 	case "rollback":

@@ -26,7 +26,7 @@ func (a *API) authorize(q *request) (ans answer, done bool, err error) {
 	case q.port == Management && !ours && mentionsToken(q), q.port == Joint && q.segments[1] == tokenPath[1:]:
 		ans, err = a.rotate(q, given)
 		return ans, true, err
-	case a.opts.Protocol != nil && q.port != Management && isRepositoryChange(q.segments):
+	case a.opts.Protocol != nil && q.port != Management && q.administers():
 		err = a.check(given, token.Management)
 	case q.port == Inference:
 		err = a.check(given, token.Inference)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 
 	"github.com/flambeau-serve/flambeau/frontend/httpapi/wire"
@@ -155,12 +156,16 @@ func (a *API) tooLarge() error {
 	return fault.Newf(fault.TooLarge, "The request is larger than %d bytes.", a.opts.MaxRequestSize)
 }
 
-// sendTooLarge answers as TorchServe's HTTP layer does: with a status and nothing else. A body in chunks ends the connection. One of
+// sendTooLarge answers as TorchServe's HTTP layer does: with a status and nothing else, and the protocol's clients with an error. A body in chunks ends the connection. One of
 // known length is answered at once, so that its client can stop sending, then read to its end, and the connection goes on.
 func (a *API) sendTooLarge(q *request) {
 	h := q.w.Header()
 	noDefaults(h)
 	h["Content-Length"] = a.fixed.zero
+	text := a.protocolTooLarge(q)
+	if text != nil {
+		h["Content-Length"], h["content-type"] = []string{strconv.Itoa(len(text))}, a.fixed.json
+	}
 	q.status = statusTooLarge
 	control := http.NewResponseController(q.w)
 	goesOn := q.head.Length != wire.Chunked && q.http.Header.Get("Expect") == "" && control.EnableFullDuplex() == nil
@@ -169,6 +174,9 @@ func (a *API) sendTooLarge(q *request) {
 	}
 	q.w.WriteHeader(q.status)
 	writeHeaderNow(q.w)
+	if len(text) > 0 {
+		_, _ = q.w.Write(text) // a client that is gone needs no answer
+	}
 	if control.Flush() == nil {
 		a.dropBody(q)
 	}

@@ -16,6 +16,7 @@ const (
 	statusAccepted        = 202
 	statusNoContent       = 204
 	statusResetContent    = 205
+	statusNotModified     = 304
 	statusExpectation     = 417
 	statusNotImplemented  = 501
 	statusUnsupported     = 415

@@ -71,7 +71,7 @@ func (f *fakeModels) Register(ctx context.Context, spec rollout.Spec) (rollout.R
 		return rollout.Registered{}, fault.Newf(fault.Conflict, "Model version %s is already registered for model %s", ref.Version, ref.Name)
 	}
 	d := &rollout.Description{
-		Ref: ref, URL: spec.URL, Runtime: "python", BatchSize: 1, MaxBatchDelay: 100 * time.Millisecond, ResponseTimeout: 120 * time.Second,
+		Ref: ref, URL: spec.URL, Address: spec.URL, Runtime: "python", BatchSize: 1, MaxBatchDelay: 100 * time.Millisecond, ResponseTimeout: 120 * time.Second,
 		StartupTimeout: 120 * time.Second, MaxRetryTimeout: 300 * time.Second, DeviceType: "cpu", QueueSize: 100,
 	}
 	if spec.Runtime != "" {

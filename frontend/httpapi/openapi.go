@@ -40,6 +40,9 @@ type apiOperation struct {
 	statuses   []int
 	takesBody  bool
 	takesJSON  string // what its JSON body is; "" for none
+
+	live bool   // it is part of /openapi.json, which has to be exact
+	key  string // with live: the security scheme of the key that it needs, "" for none
 }
 
 type apiParameter struct {
@@ -48,10 +51,11 @@ type apiParameter struct {
 	Description string    `json:"description"`
 	Required    bool      `json:"required"`
 	Schema      apiSchema `json:"schema"`
+	Example     string    `json:"example,omitempty"`
 }
 
 type apiSchema struct {
-	Type       string        `json:"type"`
+	Type       string        `json:"type,omitempty"`
 	Format     string        `json:"format,omitempty"`
 	Enum       []string      `json:"enum,omitempty"`
 	Default    any           `json:"default,omitempty"`
@@ -100,7 +104,8 @@ func (o apiOperation) MarshalJSON() ([]byte, error) {
 		Parameters  []apiParameter         `json:"parameters"`
 		Body        *apiBody               `json:"requestBody,omitempty"`
 		Responses   map[string]apiResponse `json:"responses"`
-	}{o.summary, o.ID, slices.Clone(o.parameters), nil, map[string]apiResponse{}}
+		Security    []map[string][]string  `json:"security,omitempty"`
+	}{Description: o.summary, ID: o.ID, Parameters: slices.Clone(o.parameters), Responses: map[string]apiResponse{}}
 	if op.Parameters == nil {
 		op.Parameters = []apiParameter{}
 	}
@@ -112,6 +117,12 @@ func (o apiOperation) MarshalJSON() ([]byte, error) {
 	}
 	for _, status := range o.statuses {
 		op.Responses[strconv.Itoa(status)] = response(status, o.answers)
+	}
+	if o.live {
+		op.Responses = o.liveResponses()
+		if o.key != "" {
+			op.Security = []map[string][]string{{o.key: {}}}
+		}
 	}
 	return json.Marshal(op) //nolint:wrapcheck // only json.Marshal calls it
 }
@@ -183,11 +194,15 @@ func describeAPI(port Port, admin bool) []byte {
 	if port == Management {
 		doc.Paths = append(doc.Paths, described)
 	}
-	doc.Paths = append(doc.Paths, apiPath{"/metrics", []apiOperation{{
+	doc.Paths = append(doc.Paths, metricsPath())
+	return doc.text()
+}
+
+func metricsPath() apiPath {
+	return apiPath{"/metrics", []apiOperation{{
 		method: "get", ID: "metrics", summary: "Gives the metrics in Prometheus' text format.", answers: metricsType, statuses: []int{200, 500},
 		parameters: []apiParameter{queryParam("name[]", "string", nil, "Families to give, all of them without it.")},
-	}}})
-	return doc.text()
+	}}}
 }
 
 // describeModel describes how a model is asked. The first path is misspelled in TorchServe, and so it is here.

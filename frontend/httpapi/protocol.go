@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 
-	"github.com/flambeau-serve/flambeau/frontend/oipserver"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
@@ -35,11 +33,13 @@ func (a *API) protocol(q *request) (answer, bool, error) {
 	case s[2] == "repository":
 		ans, err = a.repository(q)
 	case s[2] == "logging" && n == 3:
-		ans, err = a.settings(q, oipserver.LogSettings)
+		ans, err = a.settings(q, func() any { return a.opts.Protocol.LogSettings() }, a.opts.Protocol.ChangeLog)
 	case s[2] == "trace" && n == 4 && s[3] == "setting":
-		ans, err = a.settings(q, oipserver.TraceSettings)
-	case s[2] == "systemsharedmemory" || s[2] == "cudasharedmemory":
-		ans, err = sharedMemory(q)
+		ans, err = a.traceSettings(q, "")
+	case s[2] == "systemsharedmemory":
+		ans, err = a.sharedMemory(q)
+	case s[2] == "cudasharedmemory":
+		ans, err = cudaSharedMemory(q)
 	default:
 		err = notFound()
 	}
@@ -76,7 +76,7 @@ func (a *API) protocolModel(q *request) (answer, bool, error) {
 		ans, err = a.generateStream(q, ref)
 	case what == "trace/setting":
 		if _, err = a.opts.Models.Describe(ref); err == nil {
-			ans, err = a.settings(q, oipserver.TraceSettings)
+			ans, err = a.traceSettings(q, ref.Name)
 		}
 	default:
 		err = notFound()
@@ -131,83 +131,15 @@ func (a *API) modelReady(q *request, ref infer.ModelRef) (answer, error) {
 	return ans, err
 }
 
-// isRepositoryChange says whether a path loads or unloads models, which needs the management key.
-func isRepositoryChange(segments []string) bool {
-	return len(segments) > 3 && segments[1] == "v2" && segments[2] == "repository" && segments[len(segments)-1] != "index"
-}
-
-// repository serves the index, and loads and unloads models. The name of a repository, of which there is one only, is not looked at.
-func (a *API) repository(q *request) (answer, error) {
-	s := q.segments[3:]
-	if n := len(s); n > 1 && s[0] != "models" {
-		s = s[1:]
-	}
-	var body struct {
-		Ready  bool                       `json:"ready"`
-		Params map[string]json.RawMessage `json:"parameters"`
-	}
-	isIndex := len(s) == 1 && s[0] == "index"
-	switch {
-	case !isIndex && (len(s) != 3 || s[0] != "models" || s[2] != "load" && s[2] != "unload"):
-		return answer{}, notFound()
-	case q.head.Method != http.MethodPost && (!isIndex || q.head.Method != http.MethodGet):
-		return answer{}, methodNotAllowed()
-	case len(bytes.TrimSpace(q.body)) > 0:
-		if err := json.Unmarshal(q.body, &body); err != nil {
-			return answer{}, fault.New(fault.BadRequest, "the body is no JSON object that can be understood: "+err.Error(), err)
-		}
-	}
-	if isIndex {
-		return compactJSON(a.opts.Protocol.Index(body.Ready))
-	}
-	ctx, cancel := a.detached(q)
-	defer cancel()
-	if s[2] == "unload" {
-		return jsonAnswer([]byte("{}")), a.opts.Protocol.Unload(ctx, s[1])
-	}
-	overrides := make([]string, 0, len(body.Params))
-	for name := range body.Params {
-		overrides = append(overrides, name)
-	}
-	slices.Sort(overrides)
-	return jsonAnswer([]byte("{}")), a.opts.Protocol.Load(ctx, s[1], overrides)
-}
-
-// sharedMemory answers that there are no regions, and that none can be registered.
-func sharedMemory(q *request) (answer, error) {
-	s := q.segments
-	switch {
-	case len(s) > 3 && s[len(s)-1] == "status" && q.head.Method == http.MethodGet:
-		if len(s) > 4 { //nolint:mnd // /v2/…/region/R/status
-			return answer{}, fault.Newf(fault.BadRequest, "Unable to find shared memory region '%s'", s[len(s)-2])
-		}
-		return jsonAnswer([]byte("[]")), nil
-	case s[len(s)-1] == "unregister" && q.head.Method == http.MethodPost:
-		return jsonAnswer([]byte("{}")), nil
-	case s[len(s)-1] == "register":
-		f := fault.New(fault.BadRequest, "shared memory is not offered by this server: send and receive the tensors in the body", nil)
-		f.Code = statusNotImplemented
-		return answer{}, f
-	}
-	return answer{}, notFound()
-}
-
-// settings reads and changes settings.
-func (a *API) settings(q *request, now oipserver.Settings) (answer, error) {
-	if q.head.Method == http.MethodGet {
-		return jsonAnswer([]byte(now)), nil
-	}
-	if q.head.Method != http.MethodPost {
-		return answer{}, methodNotAllowed()
-	}
-	var changes map[string]json.RawMessage
-	if len(q.body) > 0 {
-		if err := json.Unmarshal(q.body, &changes); err != nil {
-			return answer{}, fault.New(fault.BadRequest, "the settings have to be a JSON object: "+err.Error(), err)
-		}
-	}
-	return jsonAnswer([]byte(now)), now.Check(changes)
-}
-
 // waiting is the context of an inference.
 func (q *request) waiting() context.Context { return q.http.Context() }
+
+// protocolTooLarge is what clients of the protocol read about a request that is too large; nil for others, whose path nobody has looked at yet.
+func (a *API) protocolTooLarge(q *request) []byte {
+	if a.opts.Protocol == nil || q.port == Management || q.port == MetricsPort || !strings.HasPrefix(q.head.Target, "/v2/") || q.head.Method == http.MethodHead {
+		return nil
+	}
+	p := problemOf(a.tooLarge())
+	p.status = statusTooLarge
+	return protocolErrorJSON(p)
+}

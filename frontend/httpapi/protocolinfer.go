@@ -28,7 +28,7 @@ func (a *API) infer(q *request, ref infer.ModelRef) (answer, error) {
 		return answer{}, err //nolint:wrapcheck // the model store's words are the client's
 	}
 	header := q.head.Get(oip.HeaderLength)
-	call := &oipserver.Call{ID: q.id, Header: q.head.Fields, Body: q.body, HeaderLength: header}
+	call := &oipserver.Call{ID: q.id, Header: q.head.Fields, Body: q.body, HeaderLength: header, Came: q.start, Front: traced}
 	switch _, _, raw, splitErr := oip.Split(q.body, header); {
 	case splitErr != nil:
 		err = splitErr
@@ -39,6 +39,7 @@ func (a *API) infer(q *request, ref infer.ModelRef) (answer, error) {
 		call.Request, err = oip.DecodeRequest(q.body, header)
 	}
 	if !binary && header == "" && (err != nil || isPlain(call.Request)) {
+		defer a.opts.Protocol.Trace(ref, call)()
 		return a.asTorchServe(q, ref, err == nil)
 	}
 	if err != nil {
@@ -67,10 +68,13 @@ func (a *API) infer(q *request, ref infer.ModelRef) (answer, error) {
 	return a.deflate(q, ans)
 }
 
+// traced is what reading a request is called in a trace.
+const traced = "HTTP_RECV"
+
 // isPlain says whether a request needs nothing that TorchServe has not.
 func isPlain(r *oip.Request) bool {
 	timeout, _ := r.Params.Int(oip.ParamTimeout)
-	return !r.WantsBinary() && !r.WantsClasses() && r.Params[oip.ParamSequence] == nil && timeout == 0
+	return !r.WantsBinary() && !r.WantsClasses() && !r.UsesShared() && r.Params[oip.ParamSequence] == nil && r.Params[oip.ParamPriority] == nil && timeout == 0
 }
 
 // asTorchServe passes a request on as TorchServe does. One of the protocol is JSON, whether its client says so or not.

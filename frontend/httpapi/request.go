@@ -15,6 +15,7 @@ import (
 	"github.com/flambeau-serve/flambeau/frontend/httpapi/wire"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/redact"
 	"github.com/flambeau-serve/flambeau/internal/telemetry"
 )
 
@@ -153,7 +154,7 @@ func (a *API) logFailure(ctx context.Context, q *request, p *problem) {
 	}
 	attrs := []slog.Attr{
 		slog.String(telemetry.KeyRequestID, q.id), slog.String(telemetry.KeyReason, p.reason), slog.Int(telemetry.KeyStatus, p.status),
-		slog.String(telemetry.KeyTarget, q.head.Target), slog.String(telemetry.KeyMessage, p.message),
+		slog.String(telemetry.KeyTarget, redact.Target(q.head.Target)), slog.String(telemetry.KeyMessage, p.message),
 	}
 	if p.cause != nil {
 		attrs = append(attrs, slog.String(telemetry.KeyError, p.cause.Error()))

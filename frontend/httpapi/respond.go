@@ -70,7 +70,7 @@ func (a *API) send(q *request, ans answer) {
 	}
 	body := ans.body
 	switch ans.status {
-	case statusNoContent:
+	case statusNoContent, statusNotModified:
 		body = nil // and no length
 	case statusResetContent:
 		body = nil

@@ -12,10 +12,10 @@ import (
 func (a *API) route(q *request) (answer, error) {
 	type part func(*request) (answer, bool, error)
 	for _, ask := range [ports][]part{
-		Inference:   {a.protocol, a.inference, a.openInference},
-		Management:  {a.management, a.admin},
-		MetricsPort: {a.metrics},
-		Joint:       {a.protocol, a.inference, a.management, a.admin, a.openInference, a.metrics},
+		Inference:   {a.loaded, a.protocol, a.inference, a.openInference},
+		Management:  {a.loaded, a.management, a.admin},
+		MetricsPort: {a.loaded, a.metrics},
+		Joint:       {a.loaded, a.protocol, a.inference, a.management, a.admin, a.openInference, a.metrics},
 	}[q.port] {
 		if ans, mine, err := ask(q); mine {
 			return ans, err

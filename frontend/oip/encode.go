@@ -103,7 +103,7 @@ func (r *Request) EncodeJSON(model string) ([]byte, error) {
 		out.Inputs = append(out.Inputs, o)
 	}
 	for _, o := range r.Outputs {
-		out.Outputs = append(out.Outputs, outRequested(o))
+		out.Outputs = append(out.Outputs, outRequested{Name: o.Name, Params: o.Params})
 	}
 	text, err := json.Marshal(out)
 	if err != nil {
@@ -119,6 +119,10 @@ func (r *Response) Encode(isBinary func(output string) bool) (body []byte, heade
 	binary := false
 	for i := range r.Outputs {
 		t := &r.Outputs[i]
+		if t.Shared != nil {
+			out.Outputs = append(out.Outputs, outTensor{Name: t.Name, DType: t.DType, Shape: shapeOrEmpty(t.Shape), Params: t.Params})
+			continue
+		}
 		if err := t.Resolve(); err != nil {
 			return nil, 0, err
 		}

@@ -105,16 +105,13 @@ func DecodeRequest(body []byte, header string) (*Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		if params[paramSharedMemory] != nil {
-			return nil, noSharedMemory()
+		shared, err := TakeShared(params)
+		if err != nil {
+			return nil, err
 		}
-		r.Outputs = append(r.Outputs, Requested{Name: o.Name, Params: params})
+		r.Outputs = append(r.Outputs, Requested{Name: o.Name, Params: params, Shared: shared})
 	}
 	return r, nil
-}
-
-func noSharedMemory() error {
-	return bad("shared memory is not offered by this server: send and receive the tensors in the body")
 }
 
 // decodeTensor reads an input or output and takes its raw data off tail.
@@ -133,11 +130,16 @@ func decodeTensor(j *jsonTensor, tail []byte) (Tensor, []byte, error) {
 	if _, err := tensor.Count(j.Shape); err != nil || len(j.Shape) > maxDimensions {
 		return t, nil, bad("tensor '%s': the shape is negative, or too large", j.Name)
 	}
+	if t.Shared, err = TakeShared(t.Params); err != nil {
+		return t, nil, err
+	}
 	_, sized := t.Params[paramBinarySize]
 	size, whole := t.Params.Int(paramBinarySize)
 	switch {
-	case t.Params[paramSharedMemory] != nil:
-		return t, nil, noSharedMemory()
+	case t.Shared != nil && (sized || len(j.Data) > 0):
+		return t, nil, bad("tensor '%s' is in shared memory, and has data beside it", j.Name)
+	case t.Shared != nil:
+		return t, tail, nil
 	case len(j.Data) > 0 && !bytes.Equal(j.Data, []byte("null")):
 		if sized {
 			return t, nil, bad("tensor '%s' has both data and %s", j.Name, paramBinarySize)
@@ -267,6 +269,9 @@ func decodeOutput(o *jsonTensor, tail []byte) (Tensor, []byte, error) {
 		}
 	}
 	t, tail, err := decodeTensor(o, tail)
+	if err == nil && t.Shared != nil {
+		err = bad("output '%s' says that it is in shared memory, which the model has not", o.Name)
+	}
 	if err == nil && t.JSON != nil {
 		if t.DType == tensor.Bytes {
 			t.JSON = asTexts(t.JSON)

@@ -18,7 +18,9 @@ const (
 	paramBinary        = "binary_data"        // of a requested output: it is wanted raw
 	paramBinaryOutputs = "binary_data_output" // of a request: all outputs that do not say are wanted raw
 	paramClasses       = "classification"     // of a requested output: so many of the best classes in its place
-	paramSharedMemory  = "shared_memory_region"
+	paramRegion        = "shared_memory_region"
+	paramRegionSize    = "shared_memory_byte_size"
+	paramRegionOffset  = "shared_memory_offset"
 
 	ParamPriority      = "priority"
 	ParamTimeout       = "timeout" // microseconds
@@ -57,6 +59,8 @@ type Tensor struct {
 
 	Params Parameters
 	JSON   json.RawMessage // nil when Data holds the elements
+	// Shared is where in shared memory an input's elements are, or an output's were written; Data then holds none. Nil: they are in the body.
+	Shared *Shared
 }
 
 // Resolve reads the elements out of the JSON that they came as.
@@ -76,6 +80,7 @@ func (t *Tensor) Resolve() error {
 type Requested struct {
 	Name   string
 	Params Parameters
+	Shared *Shared // where it is wanted in shared memory; nil: in the body
 }
 
 // Classes is how many of the best classes are wanted in the output's place, 0 for the output itself.
@@ -133,8 +138,8 @@ type Response struct {
 }
 
 // Select leaves only what was asked for, in that order, with classes where they were. labels are the classes' names by output; batched says that
-// the first dimension is that of the rows.
-func (r *Response) Select(wanted []Requested, labels map[string][]string, batched bool) error {
+// the first dimension of an output is that of the rows.
+func (r *Response) Select(wanted []Requested, labels map[string][]string, batched func(output *Tensor) bool) error {
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -150,7 +155,7 @@ func (r *Response) Select(wanted []Requested, labels map[string][]string, batche
 			if err := t.Resolve(); err != nil {
 				return err
 			}
-			classes, err := Classify(&t.Tensor, k, labels[t.Name], batched)
+			classes, err := Classify(&t.Tensor, k, labels[t.Name], batched(&t))
 			if err != nil {
 				return err
 			}

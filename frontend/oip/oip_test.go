@@ -78,8 +78,13 @@ func TestBadRequests(t *testing.T) {
 		{name: "size without data", body: input + `,"parameters":{"binary_data_size":8}}]}`, want: "0 bytes are there"},
 		{name: "size is a text", body: input + `,"parameters":{"binary_data_size":"8"}}]}`, want: "0 bytes are there"},
 		{name: "twice", body: input + `,"data":[1,2]},{"name":"A","shape":[1],"datatype":"FP32","data":[1]}]}`, want: "already exists"},
-		{name: "shared memory", body: input + `,"parameters":{"shared_memory_region":"r"}}]}`, want: "shared memory is not offered"},
-		{name: "shared memory out", body: input + `,"data":[1,2]}],"outputs":[{"name":"X","parameters":{"shared_memory_region":"r"}}]}`, want: "shared memory"},
+		{name: "region without size", body: input + `,"parameters":{"shared_memory_region":"r"}}]}`, want: "shared_memory_byte_size is <nil>"},
+		{name: "region without size, out", body: input + `,"data":[1,2]}],"outputs":[{"name":"X","parameters":{"shared_memory_region":"r"}}]}`, want: "shared_memory_byte_size"},
+		{name: "region is no text", body: input + `,"parameters":{"shared_memory_region":1,"shared_memory_byte_size":8}}]}`, want: "name of a region"},
+		{name: "negative size", body: input + `,"parameters":{"shared_memory_region":"r","shared_memory_byte_size":-8}}]}`, want: "number of bytes"},
+		{name: "negative offset", body: input + `,"parameters":{"shared_memory_region":"r","shared_memory_byte_size":8,"shared_memory_offset":-1}}]}`, want: "shared_memory_offset is -1"},
+		{name: "overflow", body: input + `,"parameters":{"shared_memory_region":"r","shared_memory_byte_size":9223372036854775807,"shared_memory_offset":1}}]}`, want: "larger than any region"},
+		{name: "region and data", body: input + `,"parameters":{"shared_memory_region":"r","shared_memory_byte_size":8},"data":[1,2]}]}`, want: "data beside it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := DecodeRequest([]byte(tc.body), tc.header)
@@ -233,6 +238,9 @@ func TestWhatHandlersAnswer(t *testing.T) {
 	}
 }
 
+func rows(*Tensor) bool   { return true }
+func noRows(*Tensor) bool { return false }
+
 func TestSelectAndClassify(t *testing.T) {
 	make1 := func() *Response {
 		return &Response{Model: "m", Outputs: []Tensor{
@@ -242,7 +250,7 @@ func TestSelectAndClassify(t *testing.T) {
 	}
 	labels := map[string][]string{"X": {"cat", "dog"}}
 	r := make1()
-	if err := r.Select([]Requested{{Name: "X", Params: Parameters{"classification": int64(2)}}}, labels, true); err != nil {
+	if err := r.Select([]Requested{{Name: "X", Params: Parameters{"classification": int64(2)}}}, labels, rows); err != nil {
 		t.Fatal(err)
 	}
 	elements, err := r.Outputs[0].Elements()
@@ -253,16 +261,16 @@ func TestSelectAndClassify(t *testing.T) {
 		t.Errorf("%s %v", got, r.Outputs[0].Shape)
 	}
 	r = make1()
-	if err := r.Select([]Requested{{Name: "X", Params: Parameters{"classification": int64(99)}}}, nil, false); err != nil || !cmp.Equal(r.Outputs[0].Shape, []int64{6}) {
+	if err := r.Select([]Requested{{Name: "X", Params: Parameters{"classification": int64(99)}}}, nil, noRows); err != nil || !cmp.Equal(r.Outputs[0].Shape, []int64{6}) {
 		t.Errorf("%v %v", err, r.Outputs[0].Shape)
 	}
 	for name, params := range map[string]Parameters{"Z": nil, "T": {"classification": int64(1)}} {
-		if err := make1().Select([]Requested{{Name: name, Params: params}}, nil, false); !fault.Is(err, fault.BadRequest) {
+		if err := make1().Select([]Requested{{Name: name, Params: params}}, nil, noRows); !fault.Is(err, fault.BadRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	r = make1()
-	if err := r.Select([]Requested{{Name: "T"}, {Name: "X"}}, nil, false); err != nil || r.Outputs[0].Name != "T" || len(r.Outputs) != 2 {
+	if err := r.Select([]Requested{{Name: "T"}, {Name: "X"}}, nil, noRows); err != nil || r.Outputs[0].Name != "T" || len(r.Outputs) != 2 {
 		t.Errorf("%v %+v", err, r.Outputs)
 	}
 }
@@ -280,6 +288,9 @@ func FuzzDecodeRequest(f *testing.F) {
 				t.Fatalf("%v is not the client's fault", err)
 			}
 			return
+		}
+		if r.UsesShared() {
+			return // its elements are not there
 		}
 		out, n, err := r.EncodeBinary()
 		if err != nil { // the JSON of an input is read only here
@@ -325,8 +336,36 @@ func FuzzDecodeResponse(f *testing.F) {
 			}
 		}
 		for i := range r.Outputs {
-			_ = r.Select([]Requested{{Name: r.Outputs[i].Name, Params: Parameters{"classification": classes}}}, nil, true)
+			_ = r.Select([]Requested{{Name: r.Outputs[i].Name, Params: Parameters{"classification": classes}}}, nil, rows)
 			break
 		}
 	})
+}
+
+func TestSharedMemory(t *testing.T) {
+	r, err := DecodeRequest([]byte(`{"inputs":[{"name":"A","shape":[1,2],"datatype":"FP32","parameters":{"shared_memory_region":"in","shared_memory_byte_size":8,"shared_memory_offset":4,"k":1}}],`+
+		`"outputs":[{"name":"X","parameters":{"shared_memory_region":"out","shared_memory_byte_size":16}}]}`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&Shared{Region: "in", Offset: 4, Size: 8}, r.Inputs[0].Shared); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(&Shared{Region: "out", Size: 16}, r.Outputs[0].Shared); diff != "" {
+		t.Error(diff)
+	}
+	if !cmp.Equal(r.Inputs[0].Params, Parameters{"k": int64(1)}) || len(r.Outputs[0].Params) != 0 || !r.UsesShared() {
+		t.Errorf("%+v", r)
+	}
+	answer := Response{Model: "m", Outputs: []Tensor{
+		{Tensor: tensor.Tensor{Name: "X", DType: tensor.FP32, Shape: []int64{2}}, Shared: r.Outputs[0].Shared}, {Tensor: tensor.FromFloats("Y", []int64{1}, []float32{3})},
+	}}
+	body, n, err := answer.Encode(func(string) bool { return true })
+	want := `{"model_name":"m","outputs":[{"name":"X","datatype":"FP32","shape":[2]},{"name":"Y","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}}]}`
+	if err != nil || string(body[:n]) != want || len(body) != n+4 {
+		t.Errorf("%v %s", err, body)
+	}
+	if _, err := DecodeResponse([]byte(`{"outputs":[{"name":"A","shape":[1],"datatype":"FP32","parameters":{"shared_memory_region":"in","shared_memory_byte_size":4}}]}`), ""); !fault.Is(err, fault.HandlerFailed) {
+		t.Errorf("%v", err)
+	}
 }

@@ -27,6 +27,8 @@ type (
 		DynamicBatching *DynamicBatching  `json:"dynamic_batching,omitempty"`
 		Sequences       *Sequences        `json:"sequence_batching,omitempty"`
 		Transactions    Transactions      `json:"model_transaction_policy"`
+
+		Ensemble *EnsembleScheduling `json:"ensemble_scheduling,omitempty"`
 	}
 	// VersionPolicy says that all versions are served that are there.
 	VersionPolicy struct {
@@ -81,9 +83,12 @@ func (s *Server) Config(ref infer.ModelRef) (Config, error) {
 	c := Config{
 		Name: d.Ref.Name, Platform: platform(&d), Backend: backendName(&d), MaxBatch: maxBatch(&d), Inputs: []ConfigInput{}, Outputs: []ConfigOutput{},
 		MetricTags: map[string]string{}, Parameters: map[string]string{}, Transactions: Transactions{d.Features[featureStreams]},
-		Instances: []InstanceGroup{{Name: d.Ref.Name, Kind: "KIND_CPU", Count: d.MinWorkers, GPUs: []int{}}},
+		Instances: []InstanceGroup{{Name: d.Ref.Name, Kind: "KIND_CPU", Count: d.MinWorkers, GPUs: []int{}}}, Ensemble: ensembleOf(&d),
 	}
-	if d.DeviceType == "gpu" {
+	if c.Ensemble != nil {
+		c.Instances = []InstanceGroup{}
+	}
+	if d.DeviceType == "gpu" && len(c.Instances) > 0 {
 		c.Instances[0].Kind = "KIND_GPU"
 		c.Instances[0].GPUs = append(c.Instances[0].GPUs, d.DeviceIDs...)
 	}

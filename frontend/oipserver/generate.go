@@ -64,6 +64,7 @@ func (s *Server) generatePlain(ctx context.Context, ref infer.ModelRef, d *rollo
 		ID: call.ID, Header: s.header(call, "", len(body), "application/json"),
 		Parts: []infer.Part{{Name: "body", ContentType: "application/json", Data: body}},
 	}
+	defer s.Trace(ref, call)()
 	res, emitted, err := s.submit(ctx, ref, item, d, call)
 	switch {
 	case err != nil || emitted && len(res.Body) == 0:
@@ -71,7 +72,7 @@ func (s *Server) generatePlain(ctx context.Context, ref infer.ModelRef, d *rollo
 	case res.Status >= firstFailure:
 		return nil, &fault.Error{Kind: fault.HandlerFailed, Message: strings.TrimSpace(string(res.Body)), Code: res.Status}
 	}
-	answer, err := respond(d, r, &res, true)
+	answer, err := s.respond(d, r, &res, true)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package oipserver
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ type Call struct {
 	ID      string        // of the request in the logs
 	Header  []infer.Field // that the client sent
 	Request *oip.Request
+	Came    time.Time // when the first of it was read; zero: not known
+	Front   string    // what reading it is called in a trace
 	// Body is what Request was read from, and HeaderLength the value of that header; a backend that takes it as it is gets it. Nil: it is made.
 	Body         []byte
 	HeaderLength string
@@ -65,12 +68,19 @@ func (s *Server) Infer(ctx context.Context, ref infer.ModelRef, call *Call, whol
 	if err := check(&d, call.Request); err != nil {
 		return Answer{}, err
 	}
+	if call.Request.UsesShared() {
+		call.Body = nil // what it was read from has not all of it
+	}
+	if err := s.readShared(call.Request, s.opts.MaxSharedBytes); err != nil {
+		return Answer{}, err
+	}
 	item, err := s.item(&d, call)
 	if err != nil {
 		return Answer{}, err
 	}
 	ctx, cancel := limit(ctx, call.Request)
 	defer cancel()
+	defer s.Trace(ref, call)()
 	res, emitted, err := s.submit(ctx, ref, item, &d, call)
 	switch {
 	case err != nil:
@@ -82,7 +92,7 @@ func (s *Server) Infer(ctx context.Context, ref infer.ModelRef, call *Call, whol
 	case whole && !emitted && d.Features[featureBinary] && len(call.Request.Outputs) == 0 && len(call.Body) > 0:
 		return Answer{Body: res}, nil
 	}
-	r, err := respond(&d, call.Request, &res, call.Emit != nil)
+	r, err := s.respond(&d, call.Request, &res, call.Emit != nil)
 	return Answer{Response: r}, err
 }
 
@@ -108,7 +118,7 @@ func (s *Server) submit(ctx context.Context, ref infer.ModelRef, item infer.Item
 			call.Emit(nil, piece.Err)
 			return
 		}
-		r, err := respond(d, call.Request, &piece, true)
+		r, err := s.respond(d, call.Request, &piece, true)
 		call.Emit(r, err)
 	}
 	res, err = s.opts.Predictor.Submit(ctx, ref, item)
@@ -157,12 +167,14 @@ func names(ports []backend.Port) string {
 // item makes the request of a call for the version's backend.
 func (s *Server) item(d *rollout.Description, call *Call) (infer.Item, error) {
 	r := call.Request
-	item := infer.Item{ID: call.ID, Rows: 1}
+	item := infer.Item{ID: call.ID, Rows: 1, Priority: priority(r.Params)}
 	if d.Ports != nil && d.Ports.MaxBatch > 0 {
 		item.Rows = r.Rows()
 	}
 	body, header, kind := call.Body, call.HeaderLength, "application/octet-stream"
 	switch {
+	case !d.Features[featureBinary] && body != nil && header == "":
+		kind = "application/json" // as it was sent
 	case !d.Features[featureBinary]:
 		var err error
 		if body, err = r.EncodeJSON(d.Ref.Name); err != nil {
@@ -235,7 +247,7 @@ func limit(ctx context.Context, r *oip.Request) (context.Context, context.Cancel
 }
 
 // respond makes a response of what the backend gave. Loose takes anything: what is no response becomes one output of text.
-func respond(d *rollout.Description, req *oip.Request, res *infer.Result, loose bool) (*oip.Response, error) {
+func (s *Server) respond(d *rollout.Description, req *oip.Request, res *infer.Result, loose bool) (*oip.Response, error) {
 	header := ""
 	for _, f := range res.Header {
 		if strings.EqualFold(f.Name, oip.HeaderLength) {
@@ -260,5 +272,25 @@ func respond(d *rollout.Description, req *oip.Request, res *infer.Result, loose 
 	if d.Ports != nil {
 		labels = d.Ports.Labels
 	}
-	return r, r.Select(req.Outputs, labels, maxBatch(d) > 0)
+	if err := r.Select(req.Outputs, labels, func(output *oip.Tensor) bool { return hasRows(d, output) }); err != nil {
+		return nil, err //nolint:wrapcheck // its faults are the client's
+	}
+	return r, s.writeShared(req.Outputs, r)
+}
+
+// hasRows says whether the first dimension of an output is that of the rows. For a model that says nothing it is, when there is another one.
+func hasRows(d *rollout.Description, output *oip.Tensor) bool {
+	if d.Ports == nil {
+		return len(output.Shape) > 1
+	}
+	return d.Ports.MaxBatch > 0
+}
+
+// priority is the class that a request asks for; 0 for the model's default one.
+func priority(p oip.Parameters) int {
+	n, ok := p.Int(oip.ParamPriority)
+	if !ok || n < 0 {
+		return 0
+	}
+	return int(min(n, math.MaxInt32))
 }

@@ -74,12 +74,17 @@ type (
 
 // extensions are those of the protocol's extensions that are answered.
 var extensions = []string{ //nolint:gochecknoglobals // a constant list
-	"classification", "sequence", "model_repository", "schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics", "logging", "trace",
+	"classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy", "model_configuration", "binary_tensor_data",
+	"parameters", "statistics", "trace", "logging",
 }
 
 // Metadata describes the server.
 func (s *Server) Metadata() ServerMetadata {
-	return ServerMetadata{Name: "flambeau", Version: s.opts.Version, Extensions: slices.Clone(extensions)}
+	all := slices.Clone(extensions)
+	if s.memory != nil {
+		all = append(all, "system_shared_memory")
+	}
+	return ServerMetadata{Name: "flambeau", Version: s.opts.Version, Extensions: all}
 }
 
 // Model describes a model. Inputs and outputs are empty for a backend that does not say what they are, and before one is ready.

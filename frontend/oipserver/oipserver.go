@@ -4,10 +4,12 @@ package oipserver
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 
 	"github.com/flambeau-serve/flambeau/frontend/dispatch"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
 
@@ -54,14 +56,53 @@ type Options struct {
 	Version    string     // of the server
 	// Sequence are the names of the headers that carry sequences; the dispatcher's.
 	Sequence dispatch.SequenceHeaders
+
+	Logging   Logging      // nil: what is logged cannot be changed
+	TraceFile string       // of traced requests; "": none can be traced
+	Logger    *slog.Logger // nil: nothing is logged
+
+	// SharedMemory is the folder where the system has its shared memory objects; "": clients cannot use any.
+	SharedMemory   string
+	MaxSharedBytes int64 // of one request's inputs in shared memory; 0 means 64 MiB
+
+	Archives   Archives   // nil: load takes no configuration and no files
+	Deployer   Deployer   // the same
+	Dependents Dependents // nil: no model needs another one
+	Temp       string     // folder for what a client sends as files, until it is unpacked; "" for the system's
+}
+
+const defaultSharedBytes = 64 << 20
+
+// Archives opens models.
+type Archives interface {
+	// OpenEntry opens what lies at a place of the model store, OpenFile a file anywhere.
+	OpenEntry(ctx context.Context, place string) (*archive.Archive, error)
+	OpenFile(ctx context.Context, path string) (*archive.Archive, error)
+}
+
+// Deployer makes a version of an archive, or has it take the place of what runs.
+type Deployer interface {
+	Deploy(ctx context.Context, spec rollout.Spec) (rollout.Registered, error)
+}
+
+// Dependents knows which models need others.
+type Dependents interface {
+	// DependentsOf names the models that cannot run without this one, those that depend on them before them.
+	DependentsOf(model string) []string
 }
 
 // Server answers. Its methods are safe for concurrent use.
 type Server struct {
-	opts Options
+	opts     Options
+	memory   *sharedMemory // nil when clients cannot use any
+	tracer   *tracer
+	startLog LogLevels // what was logged when the server started
 
-	mu       sync.Mutex // guards what follows
-	unloaded map[string][]rollout.Spec
+	changing sync.Mutex // one change of what is logged at a time
+
+	mu         sync.Mutex // guards what follows
+	unloaded   map[string][]rollout.Spec
+	overridden map[string]overridden // models that were loaded with a configuration or files of a client
 }
 
 // New makes a Server.
@@ -72,7 +113,32 @@ func New(opts Options) (*Server, error) {
 	if opts.Sequence.ID == "" {
 		opts.Sequence = dispatch.SequenceHeaders{ID: "ts_request_sequence_id", Start: "ts_request_sequence_start", End: "ts_request_sequence_end"}
 	}
-	return &Server{opts: opts, unloaded: map[string][]rollout.Spec{}}, nil
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.MaxSharedBytes <= 0 {
+		opts.MaxSharedBytes = defaultSharedBytes
+	}
+	s := &Server{opts: opts, unloaded: map[string][]rollout.Spec{}, overridden: map[string]overridden{}}
+	s.startLog = s.logLevels()
+	var writer *traceWriter
+	if opts.TraceFile != "" {
+		writer = newTraceWriter(opts.TraceFile, opts.Logger)
+	}
+	s.tracer = newTracer(opts.TraceFile, writer)
+	if opts.SharedMemory != "" {
+		s.memory = &sharedMemory{dir: opts.SharedMemory, regions: map[string]*region{}}
+	}
+	return s, nil
+}
+
+// Close writes the traces that are left and closes the regions of shared memory. It may be called once, when the fronts have ended.
+func (s *Server) Close() error {
+	err := s.UnregisterRegion("")
+	if s.tracer.writer != nil {
+		err = errors.Join(err, s.tracer.writer.close())
+	}
+	return err
 }
 
 // Ready says whether the server can take inferences: whether the models have the workers that they should have.
@@ -84,7 +150,7 @@ func (s *Server) ModelReady(ref infer.ModelRef) (bool, error) {
 	if err != nil {
 		return false, err //nolint:wrapcheck // the model store's words are the client's
 	}
-	return isReady(&d), nil
+	return isReady(&d) && s.stepsReady(&d), nil
 }
 
 func isReady(d *rollout.Description) bool {

@@ -80,25 +80,32 @@ func (s *Server) allowed() error {
 }
 
 // Load loads a model from the store, looks at the files of one that is loaded again, or registers one again that was unloaded. It returns when the
-// model serves. Overrides, the protocol's config and files, are not taken.
-func (s *Server) Load(ctx context.Context, name string, overrides []string) error {
+// model serves. With overrides it serves as these say, until it is loaded without, or its files in the store change.
+func (s *Server) Load(ctx context.Context, name string, o Overrides) error {
 	if err := s.allowed(); err != nil {
 		return err
 	}
-	if len(overrides) > 0 {
-		f := fault.Newf(fault.BadRequest, "load takes no %s: the configuration and files of '%s' are those of the model store", strings.Join(overrides, ", "), name)
-		f.Hint = "Change model-config.yaml or the files in the model store, and load the model without parameters."
-		return f
+	if o.Config != "" || len(o.Files) > 0 {
+		return s.loadWith(ctx, name, o)
 	}
-	if s.opts.Store != nil {
+	if err := s.restore(ctx, name); err != nil {
+		return err
+	}
+	return s.load(ctx, name)
+}
+
+// load loads a model as the store has it.
+func (s *Server) load(ctx context.Context, name string) error {
+	s.mu.Lock()
+	specs := s.unloaded[name]
+	s.mu.Unlock()
+	fetched := len(specs) > 0 && strings.Contains(specs[0].URL, "://") // its file has gone with it, which the store may not have seen yet
+	if s.opts.Store != nil && !fetched {
 		err := s.opts.Store.Reload(ctx, name)
 		if !fault.Is(err, fault.ModelNotFound) {
 			return err //nolint:wrapcheck // the model store's words are the client's
 		}
 	}
-	s.mu.Lock()
-	specs := s.unloaded[name]
-	s.mu.Unlock()
 	if len(specs) == 0 {
 		if _, err := s.opts.Models.Describe(infer.ModelRef{Name: name}); err == nil {
 			return nil // it is loaded, and its archive is not one of the store
@@ -116,11 +123,22 @@ func (s *Server) Load(ctx context.Context, name string, overrides []string) erro
 	return nil
 }
 
-// Unload unregisters all versions of a model. One that is not there is none to unload.
-func (s *Server) Unload(ctx context.Context, name string) error {
+// Unload unregisters all versions of a model, and with dependents those of the models that cannot run without it. One that is not there is none to unload.
+func (s *Server) Unload(ctx context.Context, name string, dependents bool) error {
 	if err := s.allowed(); err != nil {
 		return err
 	}
+	if dependents && s.opts.Dependents != nil {
+		for _, other := range s.opts.Dependents.DependentsOf(name) {
+			if err := s.unload(ctx, other); err != nil {
+				return err
+			}
+		}
+	}
+	return s.unload(ctx, name)
+}
+
+func (s *Server) unload(ctx context.Context, name string) error {
 	all, err := s.opts.Models.DescribeAll(name)
 	if fault.Is(err, fault.ModelNotFound) {
 		return nil
@@ -138,14 +156,18 @@ func (s *Server) Unload(ctx context.Context, name string) error {
 			return err //nolint:wrapcheck // the same
 		}
 		specs = append(specs, rollout.Spec{
-			URL: d.URL, Name: d.Ref.Name, Handler: d.Handler, BatchSize: &d.BatchSize, MaxBatchDelay: &d.MaxBatchDelay, InitialWorkers: &d.MinWorkers,
+			URL: d.Address, Name: d.Ref.Name, Handler: d.Handler, BatchSize: &d.BatchSize, MaxBatchDelay: &d.MaxBatchDelay, InitialWorkers: &d.MinWorkers,
 			ResponseTimeout: &d.ResponseTimeout, StartupTimeout: &d.StartupTimeout, Synchronous: true,
 		})
 	}
 	slices.Reverse(specs) // the default version is registered first, and is it again
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.overridden[name].files { // they are gone
+		specs = nil
+	}
+	delete(s.overridden, name)
 	s.unloaded[name] = specs
-	s.mu.Unlock()
 	return nil
 }
 

@@ -26,7 +26,7 @@ type Config struct {
 	ModelStore    string
 	WorkflowStore string
 	Models        []StartupModel // load_models, but for AllModels; not looked at when there is a Snapshot
-	AllModels     bool           // load_models is "all"
+	AllModels     bool           // load_models is "all": also after a Snapshot
 	Presets       map[string]map[string]Preset
 	Snapshot      *Snapshot // model_snapshot
 	AllowedURLs   []string
@@ -43,6 +43,7 @@ type Config struct {
 	WorkerStopTimeout       time.Duration
 	DrainTimeout            time.Duration
 	ShutdownTimeout         time.Duration
+	DrainAccept             time.Duration
 	InitialWorkerPort       int
 	InitialDistributionPort int
 	DefaultHandler          string
@@ -68,6 +69,8 @@ type Config struct {
 	SequenceHeaders  SequenceHeaders
 	OpenInference    bool
 	Protocol         string // open_inference: auto, full or torchserve
+	SharedMemory     bool   // clients may use system shared memory
+	TraceFile        string
 
 	// Archives.
 	MaxUnpackedBytes int64
@@ -139,7 +142,7 @@ type Preset struct {
 	Runtime                                        string
 }
 
-// Snapshot is what model_snapshot= restores: these models and no others, exactly as they are described.
+// Snapshot is what model_snapshot= restores: these models exactly as they are described, and no others unless AllModels.
 type Snapshot struct {
 	Name   string
 	Models []SnapshotModel // by name, then by version

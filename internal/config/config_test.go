@@ -291,6 +291,7 @@ worker_start_timeout=6
 worker_stop_timeout=7
 unregister_model_timeout=8
 shutdown_timeout=9
+drain_accept_for=3
 number_of_gpu=2
 initial_worker_port=9100
 blacklist_env_vars=.*SECRET.*|AWS_.*
@@ -345,7 +346,7 @@ grpc_inference_max_connection_age_ms=17
 		PrivateNetworks:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.7/32")},
 		InstallDependencies: true, DependencyCache: "/cache", DependencyTimeout: 10 * s,
 		ModelAPI: true, TokenTTL: 30 * s, DefaultWorkers: 3, GPULimit: 2,
-		ResponseTimeout: 4 * s, StartupTimeout: 5 * s, WorkerStartTimeout: 6 * s, WorkerStopTimeout: 7 * s, DrainTimeout: 8 * s, ShutdownTimeout: 9 * s,
+		ResponseTimeout: 4 * s, StartupTimeout: 5 * s, WorkerStartTimeout: 6 * s, WorkerStopTimeout: 7 * s, DrainTimeout: 8 * s, ShutdownTimeout: 9 * s, DrainAccept: 3 * s,
 		InitialWorkerPort: 9100, InitialDistributionPort: 29500, Python: "/usr/bin/python3.9", DefaultHandler: "h.py", Envelope: "kserve",
 		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, InflightBytes: 113, MaxRequestBytes: 14, MaxResponseBytes: 15,
 		SequenceHeaders: SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},

@@ -60,7 +60,7 @@ file takes the newest of them that can be read, from Flambeau or from TorchServe
 A change is answered when its snapshot is on the disk.
 
 - A model whose archive is not there, or does not load, is told, and the others are restored. It stays in the snapshots that follow, and comes back at the next start at which its archive is there.
-- Switches that take a protection away are not restored: ` + "`disable_token_authorization`, `enable_model_api`, `archive_private_networks`" + `. They have to be given at each
+- Switches that take a protection away are not restored: ` + "`disable_token_authorization`, `enable_model_api`, `archive_private_networks`" + `, ` + "`system_shared_memory`" + `. They have to be given at each
   start, by option or in a configuration file, and the start says which were on. Of a ` + "`./config.properties`" + `, before which the snapshot goes, these switches, and
   they only, are read.
 - Everything else is: addresses and ports, since clients expect the server there; TLS files, since an address would otherwise answer with a certificate that nobody

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Source is where Load reads from.
@@ -266,6 +267,9 @@ func (l *loader) warnOfEffect(o Option, v Value) {
 	}
 }
 
+// podAccept is drain_accept_for in a pod of Kubernetes: what its endpoints usually take to follow.
+const podAccept = 5 * time.Second
+
 // relate checks what concerns more than one key.
 func (l *loader) relate() {
 	c := l.c
@@ -279,6 +283,12 @@ func (l *loader) relate() {
 				break
 			}
 		}
+	}
+	if _, given := l.given["drain_accept_for"]; !given && l.environ.get("KUBERNETES_SERVICE_HOST") != "" {
+		c.DrainAccept = min(podAccept, c.ShutdownTimeout/2)
+	}
+	if c.DrainAccept > 0 && c.DrainAccept >= c.ShutdownTimeout {
+		l.problem(l.c.values["drain_accept_for"], fmt.Errorf("it has to be less than shutdown_timeout (%s), of which it is a part", c.ShutdownTimeout))
 	}
 	if (c.TLS.CertificateFile == "") != (c.TLS.PrivateKeyFile == "") && c.TLS.Keystore == "" && c.usesTLS() {
 		l.problem(l.c.values["certificate_file"], errors.New("certificate_file and private_key_file go together: one of them is missing"))

@@ -116,7 +116,12 @@ func (l *loader) tellRestored(src Source) {
 		if file != "" {
 			remedy = "start with --no-config-snapshots (--ncs)"
 		}
-		l.warn("%s has no effect: the models of the snapshot %s are restored, and no others; to load %s instead, %s", models.Origin, l.c.File, models.Text, remedy)
+		if l.c.AllModels {
+			l.warn("%s: the models of the snapshot %s are restored as they were, and after them all that the model store holds besides is loaded; to load the "+
+				"store alone, %s", models.Origin, l.c.File, remedy)
+		} else {
+			l.warn("%s has no effect: the models of the snapshot %s are restored, and no others; to load %s instead, %s", models.Origin, l.c.File, models.Text, remedy)
+		}
 	}
 	if file == "" {
 		return

@@ -148,6 +148,9 @@ func TestBesideSnapshot(t *testing.T) {
 		want []string
 	}{
 		{"nothing", Source{Snapshot: SnapshotFile{Path: file}, Dir: t.TempDir()}, nil},
+		{"all models", Source{Snapshot: SnapshotFile{Path: file}, Dir: t.TempDir(), Flags: map[string]string{"load_models": "all"}}, []string{
+			"--models: the models of the snapshot " + file + " are restored as they were, and after them all that the model store holds besides is loaded",
+		}},
 		{"models", Source{Snapshot: SnapshotFile{Path: file}, Dir: t.TempDir(), Flags: models}, []string{"--models has no effect: the models of the snapshot " + file + " are restored"}},
 		{"models with a named file", Source{File: file, Flags: models}, []string{"take model_snapshot out of " + file}},
 		{"local file", Source{Snapshot: SnapshotFile{Path: file}, Dir: dir}, []string{DefaultFile + " is not read but for its switches that take a protection away: the snapshot " + file}},

@@ -228,6 +228,8 @@ func workerOptions() []Option {
 			func(c *Config) *time.Duration { return &c.DrainTimeout }),
 		seconds("shutdown_timeout", 25, atLeast(1), "How long the server may take to end, from the signal to its exit: for requests under way, and "+
 			"for its workers. The default stays below the 30 seconds that Kubernetes gives.", func(c *Config) *time.Duration { return &c.ShutdownTimeout }),
+		seconds("drain_accept_for", 0, atLeast(0), "How long the server, asked to end, still takes requests while it says that it is not ready, so that load balancers "+
+			"notice. Part of shutdown_timeout. In a pod of Kubernetes 5 when it is not set.", func(c *Config) *time.Duration { return &c.DrainAccept }),
 		{
 			Key: "number_of_gpu", Type: "integer", Env: envName("number_of_gpu"), Doc: "Most GPUs that are used; all that there are when it is not set.",
 			set: func(c *Config, s string) error {
@@ -290,6 +292,10 @@ func requestOptions() []Option {
 		choice("open_inference", "auto", "What is served of the Open Inference Protocol (`/v2`): `full`, all of it, over REST and gRPC; `torchserve`, only what "+
 			"TorchServe answers. `auto`: `full` for `flambeau serve`, `torchserve` for the `torchserve` command.", []string{"auto", "full", "torchserve"},
 			func(c *Config) *string { return &c.Protocol }),
+		boolean("system_shared_memory", false, "Whether clients of the Open Inference Protocol on this machine can register POSIX shared memory and have tensors read from and "+
+			"written to it. Whoever may infer can then reach the objects of all programs of this user in `/dev/shm`.", func(c *Config) *bool { return &c.SharedMemory }).opens(),
+		path("trace_file", "File for the traces of requests of the Open Inference Protocol; none can be traced when it is not set. What is traced, clients say (`/v2/trace/setting`).",
+			func(c *Config) *string { return &c.TraceFile }),
 		text("ts_header_key_sequence_id", "ts_request_sequence_id", "Header with a sequence's identifier.",
 			func(c *Config) *string { return &c.SequenceHeaders.ID }),
 		text("ts_header_key_sequence_start", "ts_request_sequence_start", "Header that begins a sequence.",

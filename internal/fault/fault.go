@@ -39,9 +39,10 @@ const (
 	ResponseTimeout                // the worker did not answer within its response timeout
 	ClientTimeout                  // the time that the client was given is over
 	BackendDied                    // the worker's process ended while it had the request
-	BackendOutOfMemory             // the same, by the signal that the kernel's out-of-memory killer sends
+	BackendOutOfMemory             // the same, and there is evidence that memory ran out
 	MemoryGuard                    // new workers would not fit into memory
 	Cancelled                      // the client went away
+	Poisoned                       // the same request has ended workers a moment ago
 	kinds                          // their number
 )
 

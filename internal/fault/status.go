@@ -48,6 +48,7 @@ var table = [kinds]row{
 	BackendOutOfMemory: {"worker_out_of_memory", http.StatusInsufficientStorage, codes.ResourceExhausted, "InternalServerException", true},
 	MemoryGuard:        {"memory_guard", http.StatusInsufficientStorage, codes.ResourceExhausted, "InternalServerException", true},
 	Cancelled:          {"cancelled", statusClientClosed, codes.Canceled, "InternalServerException", false},
+	Poisoned:           {"poisoned", http.StatusInternalServerError, codes.Internal, "InternalServerException", false},
 }
 
 // statusClientClosed is what nginx made the custom for a client that went away; nobody is left to read it but the log.
@@ -116,6 +117,25 @@ func codeOf(status int) codes.Code {
 		return codes.Internal
 	}
 	return codes.Unknown
+}
+
+// KindOfCode gives the kind of a failure that gRPC itself has found: a message that is too large, a method that there is not.
+func KindOfCode(code codes.Code) Kind {
+	switch code { //nolint:exhaustive // others are its bugs, or ours
+	case codes.ResourceExhausted:
+		return TooLarge
+	case codes.Unimplemented:
+		return RouteNotFound
+	case codes.Canceled:
+		return Cancelled
+	case codes.DeadlineExceeded:
+		return ClientTimeout
+	case codes.InvalidArgument:
+		return BadRequest
+	case codes.Unavailable:
+		return Draining
+	}
+	return Internal
 }
 
 // Exception is the "type" of TorchServe's error JSON for err.

@@ -34,6 +34,11 @@ type Item struct {
 	Sequence string
 	Alone    bool // it must be a batch by itself, whatever the batch size
 	Rows     int  // samples that it holds, for statistics; 0 for one
+	// Priority is its class: 1 goes before 2, and so on; 0 is the model's default class.
+	Priority int
+	// Gone is closed once nobody waits for the answer any more; nil when that is not known. What runs within the server stops by it; what has crossed the
+	// border runs on.
+	Gone <-chan struct{}
 	// Emit takes each intermediate answer, in order and before the last one, which comes as every answer does. It is called
 	// from one goroutine at a time, must not block, and may be called after nobody waits any more. Nil: they are dropped.
 	Emit func(Result)

@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // handler writes slog records as lines of ts_log.log: "time [LEVEL] thread logger - message key=value ...".
 type handler struct {
 	file  *file
-	level slog.Leveler
+	shows *atomic.Pointer[Shown]
 	attrs []slog.Attr
 	group string // prefix of the keys
 }
@@ -20,12 +21,12 @@ type handler struct {
 var _ slog.Handler = (*handler)(nil)
 
 // Enabled implements slog.Handler.
-func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level.Level() }
+func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return h.shows.Load().has(level) }
 
 // Handle implements slog.Handler. A value with line breaks (a traceback) stands below the line.
 func (h *handler) Handle(_ context.Context, r slog.Record) error {
 	var line, below strings.Builder
-	fmt.Fprintf(&line, "%s [%-5s] main flambeau - %s", r.Time.Format(timeFormat), levelName(r.Level), oneLine(r.Message))
+	fmt.Fprintf(&line, "%s [%-5s] main flambeau - %s", h.shows.Load().timeOf(r.Time), levelName(r.Level), oneLine(r.Message))
 	add := func(a slog.Attr) bool {
 		writeAttr(&line, &below, h.group, a)
 		return true

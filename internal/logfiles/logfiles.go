@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
@@ -49,7 +50,40 @@ type Options struct {
 type Logs struct {
 	server, model, access, serverMetrics, modelMetrics *file
 	logger                                             *slog.Logger
+	shows                                              atomic.Pointer[Shown]
 }
+
+// Shown is what of the server's lines is written: each level by itself.
+type Shown struct {
+	Debug, Info, Warn, Error bool
+	ISO8601                  bool // times as ISO 8601 in UTC; else as TorchServe writes them
+}
+
+func (s *Shown) has(level slog.Level) bool {
+	switch {
+	case level >= slog.LevelError:
+		return s.Error
+	case level >= slog.LevelWarn:
+		return s.Warn
+	case level >= slog.LevelInfo:
+		return s.Info
+	default:
+		return s.Debug
+	}
+}
+
+func (s *Shown) timeOf(t time.Time) string {
+	if s.ISO8601 {
+		return t.UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	return t.Format(timeFormat)
+}
+
+// Shown gives what is written now.
+func (l *Logs) Shown() Shown { return *l.shows.Load() }
+
+// Show changes what is written from now on.
+func (l *Logs) Show(s Shown) { l.shows.Store(&s) }
 
 // file is one log file, and the console beside it.
 type file struct {
@@ -93,11 +127,12 @@ func Open(opts Options) (*Logs, error) {
 		server: open(opts.Dir, ServerFile, opts.Console), model: open(opts.Dir, ModelFile, opts.Console), access: open(opts.Dir, AccessFile, nil),
 		serverMetrics: open(opts.Metrics, ServerMetricsFile, nil), modelMetrics: open(opts.Metrics, ModelMetricsFile, nil),
 	}
-	level := opts.Level
-	if level == nil {
-		level = slog.LevelInfo
+	least := slog.LevelInfo
+	if opts.Level != nil {
+		least = opts.Level.Level()
 	}
-	l.logger = slog.New(&handler{file: l.server, level: level})
+	l.Show(Shown{Debug: least <= slog.LevelDebug, Info: least <= slog.LevelInfo, Warn: least <= slog.LevelWarn, Error: true})
+	l.logger = slog.New(&handler{file: l.server, shows: &l.shows})
 	return l, nil
 }
 

@@ -42,6 +42,9 @@ const (
 	Older       Mode = "older"         // answers Load as the first version of the protocol did, and batches with the number of items
 	Later       Mode = "later"         // the same, with fields, features and frames of a version that is yet to come
 	OtherOne    Mode = "other-version" // does its handshake for another version of the protocol
+	Poison      Mode = "poison"        // is ended by SIGABRT when a batch has an item of "poison", and else echoes
+	Bomb        Mode = "bomb"          // takes all the memory that it gets when it gets a batch
+	Burn        Mode = "burn"          // uses all processors for as long as the first item says before it echoes
 	Chatty      Mode = "chatty"        // prints a marker and a line to stdout, and a line to stderr
 
 	sleep Mode = "sleep"
@@ -101,7 +104,7 @@ func run(mode Mode) {
 		if err := serveRaw(mode); err != nil {
 			panic(err)
 		}
-	case Echo, LoadFails, SlowLoad, ExitInLoad, Wedge, Crash, Exit137, Fork, Panic, Big, Short, Chatty:
+	case Echo, LoadFails, SlowLoad, ExitInLoad, Wedge, Crash, Exit137, Fork, Panic, Big, Short, Poison, Bomb, Burn, Chatty:
 		handlersdk.Serve(handler{mode: mode})
 	}
 }
@@ -158,6 +161,8 @@ func (h handler) Handle(_ context.Context, items []handlersdk.Item) ([]handlersd
 		os.Exit(137)
 	case Panic:
 		panic("the handler's own panic")
+	case Poison, Bomb, Burn:
+		return results, ruin(h.mode, results)
 	case Big:
 		for i := range results {
 			n, err := strconv.Atoi(string(results[i].Body))

@@ -21,7 +21,7 @@ const (
 	KeyRequestID = "request_id"
 	KeyStack     = "stack"
 	KeyStatus    = "status"
-	KeyTarget    = "target" // a request's, as sent
+	KeyTarget    = "target" // a request's, as sent but for passwords and signatures
 	KeyTo        = "to"     // the state after
 	KeyURL       = "url"
 	KeyVersion   = "version" // of a model

@@ -70,6 +70,12 @@ func (s *Store) openFolder(ctx context.Context, dir string, a *Archive) error {
 	if err := s.link(ctx, dir, a, true); err != nil {
 		return err
 	}
+	if a.layout.version != "" {
+		a.beside = filepath.Dir(dir)
+	}
+	if err := a.besideSum(ctx); err != nil {
+		return err
+	}
 	if info, err := os.Stat(filepath.Join(a.Dir, onnxName)); err == nil && info.Mode().IsRegular() {
 		return checkONNXFile(filepath.Join(a.Dir, onnxName))
 	}

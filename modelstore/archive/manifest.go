@@ -33,7 +33,13 @@ func (a *Archive) readMetadata(limits Limits, logger *slog.Logger) error {
 	text, err := readSmall(filepath.Join(a.Dir, manifestPath), limits.MetadataBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+		if is, err := a.readTriton(limits, logger); is || err != nil {
+			return err
+		}
 		if is, err := a.readPlugin(limits, logger); is || err != nil {
+			return err
+		}
+		if is, err := a.readEnsemble(limits, logger); is || err != nil {
 			return err
 		}
 		if !a.readONNX() {

@@ -140,6 +140,10 @@ maxNumSequence: 5
 		{name: "too large for Java", text: "batchSize: 3000000000\n", want: base(nil), warns: "key=batchSize"},
 		{name: "too small", text: "responseTimeout: 0\nmaxWorkers: -1\n", want: base(nil), warns: "expected=\"an integer of at least 0\""},
 		{name: "quoted boolean", text: "useJobTicket: \"true\"\nuseVenv: 'yes'\n", want: base(nil), warns: "key=useVenv"},
+		{name: "priorities", text: "priorityLevels: 3\ndefaultPriorityLevel: 2\n", want: base(func(s *Settings) {
+			s.PriorityLevels, s.DefaultPriorityLevel = 3, 2
+		})},
+		{name: "too many priorities", text: "priorityLevels: 101\n", want: base(nil), warns: "an integer from 0 to 100"},
 		{name: "unknown device", text: "deviceType: neuron\n", want: base(nil), warns: "expected=\"cpu, gpu\""},
 		{name: "bad device ids", text: "deviceIds: [0, x]\n", want: base(nil), warns: "key=deviceIds"},
 		{name: "device ids in lines", text: "deviceIds:\n- 0\n- 2\n", want: base(func(s *Settings) { s.DeviceIDs = []int{0, 2} })},

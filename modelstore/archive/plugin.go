@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -55,16 +54,7 @@ func (a *Archive) readPlugin(limits Limits, logger *slog.Logger) (bool, error) {
 
 // namesPlugin says whether a configuration file has the key plugin. A file that cannot be read has not.
 func namesPlugin(path string, limit int64) bool {
-	text, err := readSmall(path, limit)
-	if err != nil {
-		return false
-	}
-	for line := range bytes.Lines(text) {
-		if key, ok := topLevelKey(line); ok && key == "plugin" {
-			return true
-		}
-	}
-	return false
+	return namesKey(path, "plugin", limit)
 }
 
 // program finds the plugin's program and notes what is to be started.

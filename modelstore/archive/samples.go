@@ -101,6 +101,9 @@ type Sample struct {
 // Samples gives the requests that a new worker is to answer before it takes any other: those that the key warmup of the model's configuration file
 // names, or else one for each file of the archive's folder warmup/, by their names. There are none if there is neither. It reads the files anew at each call.
 func (a *Archive) Samples() ([]Sample, error) {
+	if a.Triton != nil && len(a.Triton.WarmUp) > 0 && a.Settings.WarmUp == nil {
+		return a.tritonSamples()
+	}
 	root, err := os.OpenRoot(a.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("the model's folder: %w", err)

@@ -165,6 +165,10 @@ func (r *settingsReader) readCount(e yamlEntry) bool {
 				r.s.JobQueueSize = &n
 			}
 		})
+	case "priorityLevels":
+		r.level(e, &r.s.PriorityLevels)
+	case "defaultPriorityLevel":
+		r.level(e, &r.s.DefaultPriorityLevel)
 	case "maxSequenceJobQueueSize":
 		r.count(e, math.MinInt32, func(n int) { r.s.MaxSequenceJobQueueSize = max(1, n) })
 	case "maxNumSequence":
@@ -220,6 +224,16 @@ func (r *settingsReader) count(e yamlEntry, least int, set func(int)) {
 		return
 	}
 	set(n)
+}
+
+// level takes a class of priority, or how many there are.
+func (r *settingsReader) level(e yamlEntry, dst *int) {
+	const most = 100
+	if n, ok := e.integer(); ok && 0 <= n && n <= most {
+		*dst = n
+		return
+	}
+	r.warn(e, fmt.Sprintf("an integer from 0 to %d", most))
 }
 
 // word takes one of a few words, in any case. Any other text is none, as in TorchServe.

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/redact"
 )
 
 var errClosed = errors.New("the server is stopping")
@@ -101,11 +102,10 @@ func (s *Store) Open(ctx context.Context, url string) (*Archive, error) {
 		return nil, err
 	}
 	a := &Archive{URL: url, FileBase: fileBase(url), store: s, layout: layoutOf(loc.base)}
-	shown := url
 	if loc.remote {
-		shown = s.fetcher.Told(url)
+		a.URL = s.fetcher.Told(url)
 	}
-	return s.opened(ctx, a, shown, func(ctx context.Context) error {
+	return s.opened(ctx, a, a.URL, func(ctx context.Context) error {
 		if loc.remote {
 			if a.saved, err = s.fetch(ctx, loc); err != nil {
 				return err
@@ -164,14 +164,14 @@ func (s *Store) locate(url string) (location, error) {
 	case url == "":
 		return location{}, fault.New(fault.ModelNotFound, "empty url", nil)
 	case strings.Contains(url, ".."):
-		return location{}, fault.New(fault.ModelNotFound, "Relative path is not allowed in url: "+url, nil)
+		return location{}, fault.New(fault.ModelNotFound, "Relative path is not allowed in url: "+redact.URL(url), nil)
 	}
 	loc := parseLocation(url, s.fetcher != nil)
 	switch {
 	case !loc.remote:
 		return loc, nil
 	case s.fetcher == nil:
-		return location{}, fault.Newf(fault.ModelNotFound, "Given URL %s does not match any allowed URL(s)", url)
+		return location{}, fault.Newf(fault.ModelNotFound, "Given URL %s does not match any allowed URL(s)", redact.URL(url))
 	default:
 		return loc, s.fetcher.Allowed(url)
 	}
@@ -192,7 +192,7 @@ func (s *Store) place(ctx context.Context, loc location, a *Archive) error {
 			return s.link(ctx, dir, a, false)
 		}
 	}
-	return fault.New(fault.ModelNotFound, "Model not found at: "+loc.raw, nil)
+	return fault.New(fault.ModelNotFound, "Model not found at: "+redact.URL(loc.raw), nil)
 }
 
 // folders lists where a model of that URL may lie unpacked.

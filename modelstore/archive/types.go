@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/pipeline"
+	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
 )
 
 // Options say where the models are and what an archive may do. Zero limits have generous defaults.
@@ -32,7 +34,7 @@ type Limits struct {
 
 // Archive is one opened model: its files on disk, its manifest and its settings. Its fields are not changed after Open.
 type Archive struct {
-	URL string // as it was asked for
+	URL string // as it was asked for, without what is secret in it
 	// Dir is the folder that workers run in: Temp/models/<32 hex digits>, or for a folder that is used in place
 	// Temp/models/<32 hex digits>/<its name>, a link to it, as TorchServe lays them out. A process that is started there sees the real path.
 	Dir         string
@@ -43,21 +45,30 @@ type Archive struct {
 	HasManifest bool   // MAR-INF/MANIFEST.json was there; without one Manifest has TorchServe's defaults and no model name
 	Plugin      string // a plugin's program below Dir, "" for other runtimes
 	// Program is what a plugin's workers start: the program in Dir or, if Dir is the user's own folder, a copy, so that the user can write over theirs.
-	Program  string
-	Problem  string // why it may be of no use although TorchServe takes it: a .mar that is no zip file; "" otherwise
-	Manifest Manifest
-	Settings Settings
+	Program string
+	// Ensemble is nil for what is none. Its models are not looked at here.
+	Ensemble *pipeline.Definition
+	// Triton is the model's config.pbtxt, and Labels the names of the classes that it names, by output; nil without.
+	Triton *pbtxt.Config
+	Labels map[string][]string
+	// BackendConfig is a configuration file for the backend, in place of the one in Dir; "" when that is the right one.
+	BackendConfig string
+	Problem       string // why it may be of no use although TorchServe takes it: a .mar that is no zip file; "" otherwise
+	Manifest      Manifest
+	Settings      Settings
 	// Digest is "sha256:" and the hex digest of the archive file; of a folder, "tree:" and a digest of its files' names, sizes and times. "" when not known.
 	Digest string
 	// Source is where the model lies in the store, relative to it and with slashes; "" for one from elsewhere.
 	Source string
 	Bytes  int64 // of the archive file; of a folder, the sum of its files
 
-	store  *Store
-	folder *folder // below Temp/models, nil for a kept one
-	closed bool    // guarded by store.mu
-	saved  string  // the file in the store that Forget removes, "" unless it came from a URL
-	layout layout  // what its place in the store says
+	store   *Store
+	folder  *folder // below Temp/models, nil for a kept one
+	closed  bool    // guarded by store.mu
+	saved   string  // the file in the store that Forget removes, "" unless it came from a URL
+	layout  layout  // what its place in the store says
+	beside  string  // the folder that a version's folder lies in, "" for another place
+	warmUps string  // the folder that has the folder of the warm-up files of config.pbtxt
 }
 
 // Manifest is MAR-INF/MANIFEST.json.
@@ -102,6 +113,9 @@ type Settings struct {
 	MaxRetryTimeout *time.Duration // absent: 300 seconds
 	ClientTimeout   *time.Duration // absent: no limit
 	JobQueueSize    *int           // absent: the server's
+
+	PriorityLevels       int // classes of priority, 100 at most; 0 when absent: one
+	DefaultPriorityLevel int // the class of a request that asks for none, counted from 1; 0 when absent: the last one
 
 	Plugin     string   // the program of a model that is one, relative to the archive
 	PluginArgs []string // its arguments

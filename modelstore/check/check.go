@@ -33,8 +33,9 @@ type Options struct {
 	Handler string
 	// Envelope is the server's service_envelope.
 	Envelope string
-	// ONNXRuntime is the version of ONNX Runtime that the server itself runs models of the runtime "onnx" with, "" when that is not known.
-	ONNXRuntime string
+	// ONNXRuntime tells the version of ONNX Runtime that the server itself runs models of the runtime "onnx" with, "" when that is not known. It is asked
+	// for such models only. Nil: it is not known.
+	ONNXRuntime func(ctx context.Context) string
 	// Workers is how many workers a model gets that does not say so itself; 0 means one.
 	Workers int
 	// GPUs is how many GPUs the server uses, nil when that is not known.
@@ -94,7 +95,10 @@ func (c *Checker) Check(ctx context.Context, a *archive.Archive) (Report, error)
 	}
 	s := &subject{
 		archive: a, dir: dir, runtime: runtimeOf(a), handler: cmp.Or(a.Manifest.Model.Handler, c.opts.Handler), named: map[string]bool{},
-		installs: c.opts.Installs, onnxRuntime: c.opts.ONNXRuntime,
+		installs: c.opts.Installs,
+	}
+	if c.opts.ONNXRuntime != nil && a.Manifest.Runtime == archive.RuntimeONNX {
+		s.onnxRuntime = c.opts.ONNXRuntime(ctx)
 	}
 	err = c.look(ctx, s)
 	if s.answer != nil {
@@ -137,6 +141,9 @@ func (c *Checker) look(ctx context.Context, s *subject) error {
 // crashed is what an Inspector's error says when the archive itself made the Python crash.
 type crashed interface{ Crashed() bool }
 
+// noPython is what an Inspector's error says when this machine has no Python to ask.
+type noPython interface{ NoPython() bool }
+
 // askFor asks the Python, unless the model does not run on one.
 func (c *Checker) askFor(ctx context.Context, s *subject) error {
 	if s.runtime == "" || s.archive.Problem != "" {
@@ -149,6 +156,10 @@ func (c *Checker) askFor(ctx context.Context, s *subject) error {
 	said, err := c.ask(ctx, s)
 	if crash := crashed(nil); errors.As(err, &crash) && crash.Crashed() {
 		s.found.add(Error, PythonCrashed, "", 0, "remove or correct the Python file that does it: a worker would crash as well", "the archive's Python files could not be read: %v", err)
+		return nil
+	}
+	if missing := noPython(nil); errors.As(err, &missing) && missing.NoPython() {
+		s.found.add(Error, PythonMissing, "", 0, "", "the model needs Python: %v", err)
 		return nil
 	}
 	s.answer = said

@@ -23,6 +23,7 @@ const (
 	ImportName              Code = "import_name"
 	ImportRelative          Code = "import_relative"
 	PythonCrashed           Code = "python_crashed"
+	PythonMissing           Code = "python_missing"
 	CheckIncomplete         Code = "check_incomplete"
 	LibraryMissing          Code = "library_missing"
 	LibraryNotSearched      Code = "library_not_searched"
@@ -82,6 +83,7 @@ func Codes() []Meaning {
 		{ImportName, "A name is imported that its module does not have."},
 		{ImportRelative, "A relative import in a module that is in no package."},
 		{PythonCrashed, "The target's Python crashes when it reads the archive's Python files."},
+		{PythonMissing, "The model needs Python, and this machine has none, or none with the package flambeau."},
 		{CheckIncomplete, "Something could not be looked at, so there may be more to find."},
 		{LibraryMissing, "A shared object needs a library that the loader will not find."},
 		{LibraryNotSearched, "A shared object needs a library that the archive has, but not where the loader looks."},

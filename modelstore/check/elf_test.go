@@ -3,7 +3,6 @@ package check
 import (
 	"encoding/binary"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -13,40 +12,28 @@ import (
 // TestPlantedLibraries makes shared objects with faults by the C compiler.
 func TestPlantedLibraries(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("runs a compiler")
-	}
 	dir := t.TempDir()
-	build := func(out, source string, args ...string) {
+	shared := func(out, source string, args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "gcc", append([]string{"-shared", "-fPIC", "-nostartfiles", "-x", "c", "-", "-x", "none", "-o", out}, args...)...) //nolint:gosec // the test's own words
-		cmd.Dir, cmd.Stdin = dir, strings.NewReader(source)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("gcc: %v\n%s", err, out)
-		}
+		build(t, dir, out, source, append([]string{"-shared", "-fPIC", "-nostartfiles"}, args...)...)
 	}
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), text)
 	}
 	const none = "-Wl,--no-as-needed"
-	build("libfoo.so.9", "int foo;", "-Wl,-soname,libfoo.so.9", "-nostdlib")
-	build("libespeak-ng.so.1", "int ng;", "-Wl,-soname,libespeak-ng.so.1", "-nostdlib")
-	build("libown.so", "int own;", "-Wl,-soname,libown.so", "-nostdlib")
+	shared("libfoo.so.9", "int foo;", "-Wl,-soname,libfoo.so.9", "-nostdlib")
+	shared("libespeak-ng.so.1", "int ng;", "-Wl,-soname,libespeak-ng.so.1", "-nostdlib")
+	shared("libown.so", "int own;", "-Wl,-soname,libown.so", "-nostdlib")
 	write("glibc.map", "GLIBC_2.99 { global: future; };\n")
-	build("libc.so.6", "int future;", "-Wl,-soname,libc.so.6", "-nostdlib", "-Wl,--version-script=glibc.map")
+	shared("libc.so.6", "int future;", "-Wl,-soname,libc.so.6", "-nostdlib", "-Wl,--version-script=glibc.map")
 	write("model/lib/x", "")
-	build("model/needs.so", "int a;", none, "libfoo.so.9", "libespeak-ng.so.1", "-nostdlib")
-	build("model/lib/deep.so", "int a;", none, "libown.so", "-nostdlib")
-	build("model/beside.so", "int a;", none, "libown.so", "-nostdlib", "-Wl,-rpath,$ORIGIN/own")
-	build("model/future.so", "extern int future; int *a = &future;", none, "libc.so.6", "-nostdlib")
-	build("model/good.so", "#include <string.h>\nsize_t a(const char *s) { return strlen(s); }")
-	build("model/old.cpython-38-x86_64-linux-gnu.so", "int a;", "-nostdlib")
+	shared("model/needs.so", "int a;", none, "libfoo.so.9", "libespeak-ng.so.1", "-nostdlib")
+	shared("model/lib/deep.so", "int a;", none, "libown.so", "-nostdlib")
+	shared("model/beside.so", "int a;", none, "libown.so", "-nostdlib", "-Wl,-rpath,$ORIGIN/own")
+	shared("model/future.so", "extern int future; int *a = &future;", none, "libc.so.6", "-nostdlib")
+	shared("model/good.so", "#include <string.h>\nsize_t a(const char *s) { return strlen(s); }")
+	shared("model/old.cpython-38-x86_64-linux-gnu.so", "int a;", "-nostdlib")
 	for from, to := range map[string]string{"libown.so": "model/own/libown.so", "model/good.so": "model/arm.so"} {
 		text, err := os.ReadFile(filepath.Join(dir, from))
 		if err != nil {

@@ -177,11 +177,13 @@ func New(opts Options) (*Deployer, error) {
 		d.remember(func(s *ledger.State) {
 			maps.DeleteFunc(s.Ignored, func(_ string, i ledger.Ignored) bool { return !strings.HasPrefix(i.Why, whyRolledBack) })
 			clear(s.Defaults)
+			clear(s.Earlier)
 			clear(s.Scaled)
 		})
 	}
 	state := opts.Ledger.State()
 	maps.Copy(d.byHand, state.Defaults)
+	maps.Copy(d.earlier, state.Earlier)
 	maps.Copy(d.scaled, state.Scaled)
 	return d, nil
 }

@@ -177,11 +177,12 @@ func (d *Deployer) sweep() error {
 // cloneState gives a copy of a state that can be edited.
 func cloneState(s ledger.State) ledger.State {
 	c := ledger.State{
-		Ignored: maps.Clone(s.Ignored), Defaults: maps.Clone(s.Defaults), Traffic: maps.Clone(s.Traffic), Kept: slices.Clone(s.Kept),
-		Pinned: maps.Clone(s.Pinned), Scaled: maps.Clone(s.Scaled),
+		Ignored: maps.Clone(s.Ignored), Defaults: maps.Clone(s.Defaults), Earlier: maps.Clone(s.Earlier), Traffic: maps.Clone(s.Traffic),
+		Kept: slices.Clone(s.Kept), Pinned: maps.Clone(s.Pinned), Scaled: maps.Clone(s.Scaled),
 	}
 	orMake(&c.Ignored)
 	orMake(&c.Defaults)
+	orMake(&c.Earlier)
 	orMake(&c.Traffic)
 	orMake(&c.Pinned)
 	orMake(&c.Scaled)

@@ -181,6 +181,9 @@ func (u *unit) classify(a *archive.Archive) (h *held, forget bool) {
 		}
 		u.failure = nil
 		u.decide(DecisionServing, "")
+		if u.starting {
+			u.decide(DecisionDeploying, whyStarting)
+		}
 		return nil, forget
 	case u.failure != nil && u.failure.digest == a.Digest && !u.failure.due(time.Now()):
 		decision := DecisionFailed

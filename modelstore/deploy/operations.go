@@ -148,6 +148,10 @@ func (d *Deployer) adopt(ctx context.Context, u *unit, ref infer.ModelRef, spec 
 		if err := d.opts.Models.Scale(ctx, ref, done.Workers, done.Workers, spec.Synchronous); err != nil {
 			return done, err //nolint:wrapcheck // the same
 		}
+	case spec.Synchronous && (running.State == "deploying" || running.State == "failed"): // the answer waits for its workers, or says why there are none
+		if err := d.opts.Models.Scale(ctx, ref, running.MinWorkers, running.MaxWorkers, true); err != nil {
+			return done, err //nolint:wrapcheck // the same
+		}
 	}
 	d.lock()
 	u.posted, u.asked = true, asked(spec)
@@ -209,7 +213,7 @@ func (d *Deployer) own(u *unit, ref infer.ModelRef, spec rollout.Spec) {
 	}
 	held := u.ignored != nil
 	u.ignored, u.pinned = nil, nil
-	u.decide(DecisionServing, "")
+	u.begins()
 	d.unlock()
 	if held {
 		d.forget(u.key)
@@ -293,7 +297,7 @@ func (d *Deployer) hold(ctx context.Context, u *unit, why string) {
 	ignored := ledger.Ignored{Digest: cmp.Or(u.digest, u.served), Why: why, Since: time.Now()}
 	ref := u.owns
 	u.owns, u.served, u.posted, u.asked, u.failure = infer.ModelRef{}, "", false, rollout.Spec{}, nil
-	u.ignored, u.pinned = &ignored, nil
+	u.ignored, u.pinned, u.starting = &ignored, nil, false
 	u.decide(DecisionIgnored, why)
 	d.unclaim(u, ref)
 	name := u.String()

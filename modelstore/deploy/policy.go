@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -51,8 +52,8 @@ func (d *Deployer) settleDefault(ctx context.Context, model string) {
 	current := defaultOf(all)
 	best := d.best(model, all, "")
 	d.unlock()
-	if best != "" && best != current {
-		d.setDefault(ctx, infer.ModelRef{Name: model, Version: best}, current)
+	if best != "" && best != current { // what was it until now was not chosen to be it
+		d.setDefault(ctx, infer.ModelRef{Name: model, Version: best}, "")
 	}
 }
 
@@ -105,7 +106,7 @@ func (d *Deployer) best(model string, all []rollout.Description, without string)
 	return slices.MaxFunc(mine, CompareVersions)
 }
 
-// setDefault makes a version the default one.
+// setDefault makes a version the default one, and remembers the one before for a rollback; "" for none that was meant to be it.
 func (d *Deployer) setDefault(ctx context.Context, ref infer.ModelRef, before string) {
 	if err := d.opts.Models.SetDefault(ctx, ref); err != nil {
 		d.opts.Logger.Warn("the default version was not changed", "model", ref.Name, "version", ref.Version, "reason", err.Error())
@@ -121,6 +122,7 @@ func (d *Deployer) noteDefault(ref infer.ModelRef, before string) {
 	d.lock()
 	d.earlier[ref.Name] = before
 	d.unlock()
+	d.remember(func(s *ledger.State) { s.Earlier[ref.Name] = before })
 }
 
 // succeed ends the version that a unit was before, once the one that it is now serves.
@@ -141,19 +143,22 @@ func (d *Deployer) succeed(ctx context.Context, u *unit, before, now infer.Model
 	d.unlock()
 }
 
-// forgetDefault forgets that a version was made the default one by hand.
+// forgetDefault forgets that a version which goes was made the default one by hand, or was it before.
 func (d *Deployer) forgetDefault(ref infer.ModelRef) {
-	d.lock()
-	set := d.byHand[ref.Name] == ref.Version
-	if set {
-		delete(d.byHand, ref.Name)
+	forget := func(all map[string]string) bool {
+		if version, set := all[ref.Name]; !set || version != ref.Version {
+			return false
+		}
+		delete(all, ref.Name)
+		return true
 	}
+	d.lock()
+	set, was := forget(d.byHand), forget(d.earlier)
 	d.unlock()
-	if set {
+	if set || was {
 		d.remember(func(s *ledger.State) {
-			if s.Defaults[ref.Name] == ref.Version {
-				delete(s.Defaults, ref.Name)
-			}
+			forget(s.Defaults)
+			forget(s.Earlier)
 		})
 	}
 }
@@ -224,8 +229,39 @@ func (d *Deployer) forgetScale(ref infer.ModelRef) {
 // scaleKey names a version in the ledger.
 func scaleKey(ref infer.ModelRef) string { return fmt.Sprintf("%s/%s", ref.Name, ref.Version) }
 
+// noteStarts looks at what was registered without waiting for its workers: it serves only once they do.
+func (d *Deployer) noteStarts() {
+	d.lock()
+	starting := map[*unit]infer.ModelRef{}
+	for _, u := range d.units {
+		if u.starting {
+			starting[u] = u.owns
+		}
+	}
+	d.unlock()
+	for u, ref := range starting {
+		running, err := d.opts.Models.Describe(ref)
+		d.lock()
+		switch calm := u.opening == nil && u.held == nil && u.puttings == 0 && u.failure == nil; {
+		case !u.starting || u.owns != ref: // something else has become of it meanwhile
+		case err != nil:
+			u.starting = false
+		case running.State == "deploying":
+		case running.State != "failed":
+			u.starting, u.arrival = false, time.Now()
+			if calm && u.present {
+				d.arrived(u, true)
+			}
+		case calm && u.present: // its workers are started again and again
+			u.decide(DecisionFailed, running.Reason)
+		}
+		d.unlock()
+	}
+}
+
 // settleStarts looks at the versions that were loaded at the start: the default version of a model is none that did not come up while another did.
 func (d *Deployer) settleStarts(ctx context.Context) {
+	d.noteStarts()
 	d.lock()
 	models := map[string]bool{}
 	for ref := range d.settling {

@@ -62,6 +62,7 @@ func (d *Deployer) put(ctx context.Context, u *unit, names []string) {
 	u.puttings++
 	d.deploys++
 	d.claims[h.ref] = u
+	u.starting = false
 	d.enter(names, u)
 	u.decide(DecisionDeploying, "")
 	d.jobs.Go(func() {

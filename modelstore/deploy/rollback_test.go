@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 )
 
@@ -136,6 +137,40 @@ func TestRollbackInFoldersOfVersions(t *testing.T) {
 		b.after(time.Second, "m/1 a*, m/2 b")
 		b.store.put(map[string]file{"m/4": versioned("e", "m", "4")})
 		b.after(time.Second, "m/1 a*, m/2 b, m/4 e") // 1 was asked for although 2 is there
+	})
+}
+
+// TestRollbackAfterARestart goes back to the version that was the default one before, although that was before the restart: none lies below the present
+// one, so that nothing else would do.
+func TestRollbackAfterARestart(t *testing.T) {
+	files := map[string]file{"m/1": versioned("a", "m", "1"), "m/2": versioned("b", "m", "2"), "m/3": versioned("c", "m", "3")}
+	first := func(b *bench, run func()) {
+		run()
+		b.store.put(files)
+		b.after(time.Second, "m/1 a, m/2 b, m/3 c*")
+		if err := b.SetDefault(b.t.Context(), infer.ModelRef{Name: "m", Version: "1"}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	restart := func(b *bench, run func()) {
+		b.store.put(files)
+		b.begin()
+		run()
+		b.after(time.Minute, "m/1 a*, m/2 b, m/3 c")
+	}
+	remembered(t, nil, first, func(b *bench, run func()) {
+		restart(b, run)
+		if done, err := b.Rollback(b.t.Context(), "m", "", ""); err != nil || done.To != ref("m", "3") {
+			b.t.Errorf("rolled back %+v, %v", done, err)
+		}
+	})
+	remembered(t, nil, first, func(b *bench, run func()) { // what is gone is nothing to go back to
+		restart(b, run)
+		b.store.remove("m/3")
+		b.after(time.Minute, "m/1 a*, m/2 b")
+		if earlier := b.opts.Ledger.State().Earlier; len(earlier) != 0 {
+			b.t.Errorf("remembered %v", earlier)
+		}
 	})
 }
 

@@ -149,9 +149,12 @@ func (d *Deployer) startUnit(ctx context.Context, u *unit, s Startup, told func(
 	if s.Spec.URL != "" {
 		u.url = s.Spec.URL
 	}
+	superseded := u.entry.Superseded
 	state, reason, named := u.entry.State, u.entry.Reason, s.Spec.URL != ""
 	d.unlock()
 	switch {
+	case superseded: // Run says so
+		return
 	case state == watch.Incomplete:
 		told(s.Spec.Name, u.url, fault.New(fault.InvalidModel, reason, nil))
 		return
@@ -168,7 +171,8 @@ func (d *Deployer) startUnit(ctx context.Context, u *unit, s Startup, told func(
 // errLater says that a unit is none of the start's business.
 var errLater = errors.New("it is loaded later, or not at all")
 
-// start opens, checks and registers what lies in an entry of the store.
+// start opens, checks and registers what lies in an entry of the store: as the version that its folder names, else as the archive's own one, whatever
+// version a snapshot remembers.
 func (d *Deployer) start(ctx context.Context, u *unit, s Startup) (infer.ModelRef, error) {
 	h, left, err := d.startOpen(ctx, u, s)
 	defer func() { d.closeAll(left...) }()
@@ -180,6 +184,9 @@ func (d *Deployer) start(ctx context.Context, u *unit, s Startup) (infer.ModelRe
 		return h.ref, err
 	}
 	spec := s.Spec
+	if spec.Exact && spec.Version != "" && spec.Version != h.ref.Version { // the file has another one inside by now, whose settings are its own
+		spec = rollout.Spec{Handler: spec.Handler, InitialWorkers: spec.InitialWorkers}
+	}
 	spec.URL, spec.Name, spec.Version, spec.Archive, spec.Steps = u.url, h.ref.Name, h.ref.Version, h.archive, h.steps
 	spec.AtStartup, spec.Synchronous = true, false
 	_, err = d.opts.Models.Register(ctx, spec)
@@ -198,7 +205,7 @@ func (d *Deployer) start(ctx context.Context, u *unit, s Startup) (infer.ModelRe
 	if d.opts.Checker != nil && !d.opts.Strict {
 		d.late = append(d.late, lateCheck{u, h.archive})
 	}
-	d.arrived(u, true)
+	u.begins()
 	scale, scaled := d.scaled[scaleKey(h.ref)]
 	d.unlock()
 	if scaled {

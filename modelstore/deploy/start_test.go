@@ -107,6 +107,82 @@ func TestStartFromASnapshot(t *testing.T) {
 	})
 }
 
+// TestStartOfWhatDoesNotComeUp registers models whose workers do not start at once, or not at all: none of them is said to serve before it does.
+func TestStartOfWhatDoesNotComeUp(t *testing.T) {
+	in(t, nil, func(b *bench, run func()) {
+		b.store.put(map[string]file{"bad.mar": mar("a", "bad", "1.0"), "slow.mar": mar("b", "slow", "1.0"), "good.mar": mar("c", "good", "1.0")})
+		b.begin()
+		b.models.setState("slow", "1.0", "deploying")
+		b.models.setState("bad", "1.0", "failed", "weights.bin is missing")
+		b.wantDecision("good.mar", DecisionServing)
+		b.wantDecision("slow.mar", DecisionDeploying, "workers are being started")
+		b.wantDecision("bad.mar", DecisionFailed, "weights.bin is missing")
+		if e := b.entry("bad.mar"); e.Serving != "" {
+			t.Errorf("%s is said to serve", e.Serving)
+		}
+		run()
+		b.after(time.Minute, "bad/1.0 a*, good/1.0 c*, slow/1.0 b*")
+		b.wantDecision("bad.mar", DecisionFailed, "weights.bin is missing")
+		b.models.setState("slow", "1.0", "serving")
+		b.models.setState("bad", "1.0", "serving")
+		b.after(5*time.Second, "bad/1.0 a*, good/1.0 c*, slow/1.0 b*")
+		for _, path := range []string{"slow.mar", "bad.mar"} {
+			b.wantDecision(path, DecisionServing)
+			if e := b.entry(path); e.Serving == "" {
+				t.Errorf("%s: nothing is said to serve", path)
+			}
+		}
+		b.models.setState("bad", "1.0", "failed") // its worker dies later: it is what runs all the same
+		b.after(time.Minute, "bad/1.0 a*, good/1.0 c*, slow/1.0 b*")
+		b.wantDecision("bad.mar", DecisionServing)
+	})
+}
+
+// TestChangeWhileItStarts: what is said of a newer archive is not lost when the one before it comes up after all.
+func TestChangeWhileItStarts(t *testing.T) {
+	in(t, nil, func(b *bench, run func()) {
+		b.store.put(map[string]file{"m.mar": mar("a", "m", "1.0")})
+		b.begin()
+		b.models.setState("m", "1.0", "deploying")
+		run()
+		b.store.breakOpening("m.mar", fault.New(fault.InvalidModel, "it has no handler", nil))
+		b.store.put(map[string]file{"m.mar": mar("b", "m", "1.0")})
+		b.after(5*time.Second, "m/1.0 a*")
+		b.wantDecision("m.mar", DecisionRefused, "no handler")
+		b.models.setState("m", "1.0", "serving")
+		b.after(5*time.Second, "m/1.0 a*")
+		b.wantDecision("m.mar", DecisionRefused, "no handler")
+	})
+}
+
+// TestSnapshotOfAFileThatHasAnotherVersionByNow restores a snapshot after a file was replaced by one of another version while no server ran: it is the
+// archive's own version, with its own settings; only a folder of versions says another one.
+func TestSnapshotOfAFileThatHasAnotherVersionByNow(t *testing.T) {
+	two := 2
+	restored := func(url, version string) Startup {
+		return Startup{Spec: rollout.Spec{URL: url, Name: "m", Version: version, BatchSize: &two, InitialWorkers: &two, MaxWorkers: 2, Exact: true}}
+	}
+	in(t, nil, func(b *bench, run func()) {
+		b.store.put(map[string]file{"m.mar": mar("b", "m", "2.0"), "n/3": versioned("c", "n", "3")})
+		folder := restored("n/3", "3")
+		folder.Spec.Name, folder.Default = "n", true
+		file := restored("m.mar", "1.0")
+		file.Default = true
+		heard := b.begin(file, folder)
+		b.after(0, "m/2.0 b*, n/3 c*")
+		if heard["m.mar"] != "m <nil>" || heard["n/3"] != "n <nil>" {
+			t.Errorf("told %q", heard)
+		}
+		for _, s := range b.models.asked() {
+			if exact := s.Name == "n"; s.Exact != exact || (s.BatchSize != nil) != exact || *s.InitialWorkers != 2 {
+				t.Errorf("spec %+v", s)
+			}
+		}
+		run()
+		b.after(time.Minute, "m/2.0 b*, n/3 c*")
+	})
+}
+
 func TestADefaultThatDoesNotComeUpAtTheStart(t *testing.T) {
 	in(t, nil, func(b *bench, run func()) {
 		b.store.put(map[string]file{"m/1": versioned("a", "m", "1"), "m/2": versioned("b", "m", "2")})

@@ -25,12 +25,14 @@ func (d *Deployer) step(ctx context.Context) time.Time {
 		}
 	}
 	next := now.Add(longestSleep)
+	starting := false
 	for _, u := range d.units {
+		starting = starting || u.starting
 		if due := d.due(u); due.After(now) && due.Before(next) { // what is due already waits for something that wakes Run
 			next = due
 		}
 	}
-	if len(d.settling) > 0 && now.Add(settlePoll).Before(next) {
+	if (starting || len(d.settling) > 0) && now.Add(settlePoll).Before(next) {
 		next = now.Add(settlePoll)
 	}
 	d.unlock()
@@ -42,6 +44,9 @@ func (d *Deployer) step(ctx context.Context) time.Time {
 func (d *Deployer) consider(ctx context.Context, u *unit, now time.Time) *archive.Archive {
 	if !u.present {
 		return d.considerGone(ctx, u, now)
+	}
+	if u.entry.Superseded {
+		return d.considerSuperseded(ctx, u)
 	}
 	switch u.entry.State {
 	case watch.Incomplete:

@@ -96,9 +96,11 @@ type unit struct {
 	owns    infer.ModelRef // what runs from it; no name: nothing
 	served  string         // the digest of what runs
 	posted  bool           // a client has registered it
-	asked   rollout.Spec   // what that client asked for
-	failure *failure
-	clash   infer.ModelRef // it would be this version, which another entry is
+	// starting says that it was registered without waiting for its workers, and was not seen serving yet.
+	starting bool
+	asked    rollout.Spec // what that client asked for
+	failure  *failure
+	clash    infer.ModelRef // it would be this version, which another entry is
 
 	ignored *ledger.Ignored // this digest is left alone
 	pinned  *ledger.Kept    // and this archive is served instead
@@ -130,6 +132,15 @@ type lane struct {
 	holder any // a unit, or a caller
 	n      int
 }
+
+// begins notes that what runs from the unit is only starting.
+func (u *unit) begins() {
+	u.starting, u.arrival = true, time.Now()
+	u.decide(DecisionDeploying, whyStarting)
+}
+
+// whyStarting is the reason for DecisionDeploying of what is registered already.
+const whyStarting = "its workers are being started"
 
 func (u *unit) decide(decision Decision, reason string) {
 	if u.decision != decision || u.reason != reason {
@@ -204,6 +215,7 @@ func (d *Deployer) sorted() []*unit {
 
 // Entries tells what is done about each entry of the store, sorted by path.
 func (d *Deployer) Entries() []EntryStatus {
+	d.noteStarts()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	known := map[string]bool{}
@@ -237,6 +249,9 @@ func (u *unit) status() EntryStatus {
 	}
 	if !u.present {
 		s.State, s.StateReason, s.StateSince = "gone", "it is not in the store any more", u.gone
+	}
+	if u.starting {
+		s.Serving = ""
 	}
 	if u.failure != nil {
 		s.Attempts, s.NextTry = u.failure.attempts, u.failure.next

@@ -280,3 +280,19 @@ func TestAfterClose(t *testing.T) {
 		t.Errorf("%v, %v", next.Events(Filter{}), next.State())
 	}
 }
+
+// TestStateOfBefore reads a file that was written before the earlier default versions were kept.
+func TestStateOfBefore(t *testing.T) {
+	s, err := decodeState([]byte(`{"format": 1, "state": {"ignored": {}, "defaults": {"m": "2"}, "traffic": null, "kept": null, "pinned": {}, "scaled": {}}}`))
+	if err != nil || s.Defaults["m"] != "2" || s.Earlier == nil {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	s.Earlier["m"] = "1"
+	data, err := encodeState(s.clone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := decodeState(data); err != nil || again.Earlier["m"] != "1" {
+		t.Errorf("%+v, %v", again, err)
+	}
+}

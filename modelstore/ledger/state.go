@@ -17,6 +17,8 @@ type State struct {
 	Ignored map[string]Ignored `json:"ignored"`
 	// Defaults are the default versions that were set by hand, by model.
 	Defaults map[string]string `json:"defaults"`
+	// Earlier are the default versions before the present ones, by model, to which a rollback in a folder of versions goes.
+	Earlier map[string]string `json:"earlier"`
 	// Traffic are the labels and weights of a model, by its name, as modelstore/rollout writes them.
 	Traffic map[string]json.RawMessage `json:"traffic"`
 	// Kept are earlier archives that a rollback can go back to, the oldest first.
@@ -61,8 +63,8 @@ type Scale struct {
 // clone gives a copy that shares nothing that is ever changed.
 func (s *State) clone() *State {
 	c := &State{
-		Ignored: maps.Clone(s.Ignored), Defaults: maps.Clone(s.Defaults), Traffic: maps.Clone(s.Traffic), Kept: slices.Clone(s.Kept),
-		Pinned: maps.Clone(s.Pinned), Scaled: maps.Clone(s.Scaled),
+		Ignored: maps.Clone(s.Ignored), Defaults: maps.Clone(s.Defaults), Earlier: maps.Clone(s.Earlier), Traffic: maps.Clone(s.Traffic),
+		Kept: slices.Clone(s.Kept), Pinned: maps.Clone(s.Pinned), Scaled: maps.Clone(s.Scaled),
 	}
 	for model, raw := range c.Traffic {
 		c.Traffic[model] = bytes.Clone(raw)
@@ -78,6 +80,9 @@ func (s *State) fill() {
 	}
 	if s.Defaults == nil {
 		s.Defaults = map[string]string{}
+	}
+	if s.Earlier == nil { // also in files of before it was kept
+		s.Earlier = map[string]string{}
 	}
 	if s.Traffic == nil {
 		s.Traffic = map[string]json.RawMessage{}

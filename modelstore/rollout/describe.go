@@ -3,6 +3,8 @@ package rollout
 import (
 	"slices"
 	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/redact"
 )
 
 func (v *Version) describe(isDefault bool) Description {
@@ -14,7 +16,9 @@ func (v *Version) describe(isDefault bool) Description {
 	d := Description{Since: g.since, Steps: g.steps(), Handler: v.spec.Handler}
 	v.mu.Unlock()
 	s := &g.settings
-	d.Ref, d.URL, d.Runtime, d.MinWorkers, d.MaxWorkers, d.BatchSize = v.ref, g.url, s.runtime, minWorkers, maxWorkers, s.batchSize
+	d.Ref, d.URL, d.Address = v.ref, redact.URL(g.url), g.url
+	d.Runtime, d.MinWorkers, d.MaxWorkers, d.BatchSize = s.runtime, minWorkers, maxWorkers, s.batchSize
+	d.Runs = s.handler
 	d.MaxBatchDelay, d.ResponseTimeout, d.StartupTimeout = s.maxBatchDelay, s.responseTimeout, s.startupTimeout
 	d.MaxRetryTimeout, d.ClientTimeout = s.maxRetry, s.clientTimeout
 	d.ParallelType, d.ParallelLevel, d.DeviceType, d.DeviceIDs = s.parallelType, s.parallelLevel, s.deviceType, s.deviceIDs

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/redact"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -17,7 +18,7 @@ import (
 type generation struct {
 	number   int // counted from firstGeneration
 	version  *Version
-	url      string
+	url      string // as it was given, which may hold a password or a signature
 	settings settings
 	archive  *archive.Archive
 	provided Provided
@@ -35,7 +36,7 @@ type generation struct {
 }
 
 // source is where the archive is for people.
-func (g *generation) source() string { return cmp.Or(g.archive.Source, g.url) }
+func (g *generation) source() string { return cmp.Or(g.archive.Source, redact.URL(g.url)) }
 
 // minTogether is how many batches a worker that runs several at the same time takes at least.
 const minTogether = 1024
@@ -61,7 +62,7 @@ func (g *generation) process(workerID int, devices []int) (backend.ProcessSpec, 
 	v := g.version
 	spec, err := v.manager.opts.Process(ProcessRequest{
 		Ref: v.ref, WorkerID: workerID, Runtime: g.settings.runtime, Workers: max(g.wanted(), 1), InPlace: g.archive.InPlace, Dir: g.archive.Dir, Handler: g.settings.handler, Provided: g.provided,
-		Program: g.archive.Program, Args: g.archive.Settings.PluginArgs,
+		Program: g.archive.Program, Args: g.archive.Settings.PluginArgs, Ensemble: g.archive.Ensemble, Config: g.archive.BackendConfig,
 		Parallel: g.settings.parallel(), Devices: devices,
 	})
 	if err != nil {

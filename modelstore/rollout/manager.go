@@ -12,6 +12,8 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/pipeline"
+	"github.com/flambeau-serve/flambeau/internal/redact"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -31,6 +33,8 @@ type ProcessRequest struct {
 	Dir      string // the unpacked archive
 	Program  string // of a plugin, and its arguments
 	Args     []string
+	Ensemble *pipeline.Definition // of an ensemble
+	Config   string               // a file that the backend reads in place of the model's configuration file; "" for none
 	Handler  string
 	Provided Provided // by Options.Dependencies
 	// Parallel is nil for a worker that is one process on one device, and Devices, those that it may see, are nil for all.
@@ -197,7 +201,7 @@ func (m *Manager) List() []Listed {
 	defer m.mu.Unlock()
 	list := make([]Listed, 0, len(m.models))
 	for name, mod := range m.models {
-		list = append(list, Listed{Name: name, URL: mod.versions[mod.standard].current.Load().url})
+		list = append(list, Listed{Name: name, URL: redact.URL(mod.versions[mod.standard].current.Load().url)})
 	}
 	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
 	return list

@@ -50,7 +50,7 @@ type member struct {
 	inst       backend.Instance
 	worker     int
 	generation int
-	maxBatch   int           // largest batch that its generation takes; 0 for any
+	terms      terms
 	slots      int           // batches that it runs at the same time
 	used       int           // slots that are handed out; the pool's mu guards it and leaving
 	leaving    bool          // takes nothing new
@@ -62,6 +62,12 @@ type member struct {
 	answered atomic.Bool
 	since    time.Time    // when it became a member
 	heard    atomic.Int64 // its last answer or piece, in nanoseconds after since
+}
+
+// terms are what a generation says about the batches that its instances take.
+type terms struct {
+	maxBatch   int  // the largest one; 0 for any
+	continuous bool // they are answered in steps
 }
 
 // firstGeneration is the number of a version's first generation.
@@ -89,7 +95,9 @@ func (p *pool) dismiss(worker int) {
 	h := p.hopes[worker]
 	if h != nil && h.pins > 0 {
 		h.dismissed = true
+		orphans := p.vain()
 		p.mu.Unlock()
+		disappoint(orphans)
 		return
 	}
 	p.mu.Unlock()
@@ -102,37 +110,47 @@ func (p *pool) lose(worker int) {
 		p.mu.Unlock()
 		return
 	}
-	var orphans []*waiter
 	if p.promises > 0 {
 		p.lost = append(p.lost, worker)
 	} else {
-		orphans = p.drop(worker)
+		delete(p.hopes, worker)
 	}
+	orphans := p.vain()
 	p.mu.Unlock()
+	disappoint(orphans)
+}
+
+// vain takes those out of the waiters who wait for what will not come, and gives them; p.mu is held.
+func (p *pool) vain() []*waiter {
+	if p.promises > 0 {
+		return nil
+	}
+	hopeless := !p.hopeful()
+	var orphans []*waiter
+	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
+		inVain := p.hopes[w.worker] == nil
+		if w.worker == anyWorker {
+			inVain = hopeless
+		}
+		if inVain {
+			orphans = append(orphans, w)
+		}
+		return inVain
+	})
+	return orphans
+}
+
+// disappoint tells waiters that they have waited in vain.
+func disappoint(orphans []*waiter) {
 	for _, w := range orphans {
 		close(w.given)
 	}
 }
 
-// drop forgets a worker and gives those who wait in vain now; p.mu is held.
-func (p *pool) drop(worker int) []*waiter {
-	delete(p.hopes, worker)
-	hopeless := !p.hopeful()
-	var orphans []*waiter
-	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
-		vain := w.worker == worker || w.worker == anyWorker && hopeless
-		if vain {
-			orphans = append(orphans, w)
-		}
-		return vain
-	})
-	return orphans
-}
-
-// hopeful says whether a worker of the current generation is, or may get, ready; p.mu is held.
+// hopeful says whether a worker of the current generation is, or may get, ready, and is not to end; p.mu is held.
 func (p *pool) hopeful() bool {
 	for _, h := range p.hopes {
-		if h.generation == p.current {
+		if h.generation == p.current && !h.dismissed {
 			return true
 		}
 	}
@@ -148,17 +166,15 @@ func (p *pool) promise() {
 
 func (p *pool) fulfil() {
 	p.mu.Lock()
-	var orphans []*waiter
 	if p.promises--; p.promises == 0 {
 		for _, worker := range p.lost {
-			orphans = append(orphans, p.drop(worker)...)
+			delete(p.hopes, worker)
 		}
 		p.lost = nil
 	}
+	orphans := p.vain()
 	p.mu.Unlock()
-	for _, w := range orphans {
-		close(w.given)
-	}
+	disappoint(orphans)
 }
 
 // promote makes another generation the current one, at once: from here on no batch begins on an instance of the old one, but those of sequences that
@@ -187,9 +203,10 @@ func (p *pool) promote(generation, least int, timeout time.Duration) bool {
 	for _, m := range old {
 		p.sideline(m)
 	}
-	found := p.matches()
+	found, orphans := p.matches(), p.vain()
 	p.mu.Unlock()
 	hand(found)
+	disappoint(orphans)
 	return true
 }
 
@@ -202,13 +219,6 @@ func (p *pool) sideline(m *member) {
 	p.quit(m)
 }
 
-// isPromised says whether there will be other workers, although those of now end.
-func (p *pool) isPromised() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.promises > 0
-}
-
 // isToCome says whether a generation is to be promoted yet.
 func (p *pool) isToCome(generation int) bool {
 	p.mu.Lock()
@@ -216,11 +226,16 @@ func (p *pool) isToCome(generation int) bool {
 	return generation > p.current
 }
 
-// hasWorkers says whether there is one.
+// hasWorkers says whether there is one, be it only for the sequences that it knows.
 func (p *pool) hasWorkers() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.promises > 0 || p.hopeful()
+	for _, h := range p.hopes {
+		if h.generation == p.current {
+			return true
+		}
+	}
+	return p.promises > 0
 }
 
 // Workers implements backend.Pool: the workers that are ready or may get ready, in the order of their identifiers.
@@ -243,13 +258,16 @@ func (p *pool) Workers() []int {
 	return ids
 }
 
-// Pin implements backend.Pool.
-func (p *pool) Pin(worker int) {
+// Pin implements backend.Pool. While there are only promises, whoever is bound to a worker that ends waits with it for the next ones.
+func (p *pool) Pin(worker int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.hopes[worker]; h != nil {
-		h.pins++
+	h := p.hopes[worker]
+	if h == nil || p.promises == 0 && (h.generation != p.current || h.dismissed) {
+		return false
 	}
+	h.pins++
+	return true
 }
 
 // Unpin implements backend.Pool.
@@ -277,9 +295,9 @@ func (p *pool) Unpin(worker int) {
 }
 
 // add makes the slots of a worker's ready instance available, at once or when its generation is promoted.
-func (p *pool) add(inst backend.Instance, worker, slots, generation, maxBatch int) *member {
+func (p *pool) add(inst backend.Instance, worker, slots, generation int, t terms) *member {
 	m := &member{
-		inst: inst, worker: worker, slots: slots, generation: generation, maxBatch: maxBatch, since: time.Now(), released: make(chan struct{}),
+		inst: inst, worker: worker, slots: slots, generation: generation, terms: t, since: time.Now(), released: make(chan struct{}),
 		overdue: make(chan struct{}),
 	}
 	p.mu.Lock()
@@ -310,11 +328,13 @@ func (p *pool) retire(m *member) {
 	p.sideline(m)
 }
 
-// leave makes m take nothing new; m.released is closed once it has finished what it has.
-func (p *pool) leave(m *member) {
+// leave makes m take nothing new, and says whether it did before; m.released is closed once it has finished what it has.
+func (p *pool) leave(m *member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	took := !m.leaving
 	p.quit(m)
+	return took
 }
 
 // quit does the work of leave; p.mu is held.
@@ -453,13 +473,18 @@ func (p *pool) forget(w *waiter) {
 
 func (p *pool) release(m *member) {
 	p.mu.Lock()
+	p.giveBack(m)
+	found := p.matches()
+	p.mu.Unlock()
+	hand(found)
+}
+
+// giveBack does the work of release; p.mu is held.
+func (p *pool) giveBack(m *member) {
 	m.used--
 	if m.leaving && m.used == 0 {
 		close(m.released)
 	}
-	found := p.matches()
-	p.mu.Unlock()
-	hand(found)
 }
 
 // overran is called when a batch on m ran into the time limit. An instance that answered other batches meanwhile is at work: it goes on, and so do

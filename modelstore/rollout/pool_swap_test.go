@@ -44,7 +44,7 @@ func (c *changing) do(s step) error {
 	case what == 1 && len(known) > 0: // an instance of it
 		w := known[s.pick%len(known)]
 		if !slices.ContainsFunc(c.members, func(m *member) bool { return m.worker == w }) {
-			c.members = append(c.members, c.pool.add(backendtest.NewInstance(strconv.Itoa(w)), w, 1+s.pick%2, c.generation[w], 0))
+			c.members = append(c.members, c.pool.add(backendtest.NewInstance(strconv.Itoa(w)), w, 1+s.pick%2, c.generation[w], terms{}))
 		}
 	case what <= 3:
 		c.ask(anyWorker)
@@ -60,8 +60,13 @@ func (c *changing) do(s step) error {
 		return c.promote()
 	case what == 8 && len(known) > 0:
 		if w := known[s.pick%len(known)]; c.pins[w] == 0 || s.pick%3 == 0 {
-			c.pins[w]++
-			c.pool.Pin(w)
+			pinned := c.pool.Pin(w)
+			if want := c.generation[w] == c.current && !c.dismissed[w]; pinned != want {
+				return fmt.Errorf("worker %d: pinned %t, want %t", w, pinned, want)
+			}
+			if pinned {
+				c.pins[w]++
+			}
 		} else {
 			c.pins[w]--
 			c.pool.Unpin(w)
@@ -138,7 +143,7 @@ func (c *changing) check() error {
 	}
 	hopeful := false
 	for w, generation := range c.generation {
-		hopeful = hopeful || generation == c.current && (!c.dismissed[w] || c.pins[w] > 0)
+		hopeful = hopeful || generation == c.current && !c.dismissed[w]
 	}
 	for _, a := range c.waiting {
 		if a.worker == anyWorker && !hopeful {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
 	"github.com/flambeau-serve/flambeau/plugins/backendtest"
 )
 
@@ -115,7 +116,7 @@ func (l *ledger) do(s step) error {
 	switch holders := l.holders(); s.what {
 	case 0:
 		slots := []int{1, 1, 2, 5}[s.pick%4]
-		l.members = append(l.members, l.pool.add(backendtest.NewInstance("instance "+strconv.Itoa(len(l.members))), s.pick/4%workers, slots, firstGeneration, 0))
+		l.members = append(l.members, l.pool.add(backendtest.NewInstance("instance "+strconv.Itoa(len(l.members))), s.pick/4%workers, slots, firstGeneration, terms{}))
 	case 1, 2, 3:
 		return l.acquire([]int{anyWorker, anyWorker, anyWorker, 0, 1, 2}[s.pick%6])
 	case 4:
@@ -233,7 +234,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 			synctest.Wait()
 		}
 		all := slices.Clone(l.waiting)
-		m := l.pool.add(backendtest.NewInstance("i"), 0, 3, firstGeneration, 0)
+		m := l.pool.add(backendtest.NewInstance("i"), 0, 3, firstGeneration, terms{})
 		if handed := l.collect(); len(handed) != 3 || !slices.Equal(l.waiting, all[3:]) {
 			t.Errorf("3 slots came, %d were handed out", len(handed))
 		}
@@ -259,20 +260,31 @@ func TestDeadInstanceIsNotHadAgain(t *testing.T) {
 		p := newPool(time.Minute)
 		p.hope(0, firstGeneration)
 		first := backendtest.NewInstance("first")
-		m := p.add(first, 0, 4, firstGeneration, 0)
+		m := p.add(first, 0, 4, firstGeneration, terms{})
 		s, err := p.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+		other, err := p.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		first.Die(nil)
-		go p.add(backendtest.NewInstance("second"), 0, 4, firstGeneration, 0)
-		if results, err := s.Execute(t.Context(), items("x")); err != nil || string(results[0].Body) != "x" {
+		if _, err := s.Execute(t.Context(), items("x")); !errors.Is(err, backend.ErrNotSent) {
+			t.Errorf("without another instance: %v", err)
+		}
+		s.Release()
+		if p.Free() != 0 {
+			t.Errorf("%d slots of a dead instance are free", p.Free())
+		}
+		p.add(backendtest.NewInstance("second"), 0, 4, firstGeneration, terms{})
+		if results, err := other.Execute(t.Context(), items("x")); err != nil || string(results[0].Body) != "x" {
 			t.Errorf("%v, %v", results, err)
 		}
 		if p.Free() != 3 {
 			t.Errorf("%d slots are free", p.Free())
 		}
-		s.Release()
+		other.Release()
 		<-m.released
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/redact"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 )
 
@@ -55,7 +56,7 @@ func (m *Manager) register(ctx context.Context, s Spec, a *archive.Archive, open
 		return Registered{}, err
 	}
 	made := Registered{Ref: v.ref, Workers: minWorkers}
-	v.log.Info("model registered", "url", s.URL, "workers", minWorkers, "batch_size", g.settings.batchSize)
+	v.log.Info("model registered", "url", redact.URL(s.URL), "workers", minWorkers, "batch_size", g.settings.batchSize)
 	workers, _, err := v.resize(minWorkers, maxWorkers, false) //nolint:contextcheck // a worker outlives the call that adds it
 	v.changed(ctx, g, Change{Kind: ChangeRegistered})          // now that it says how many workers it has
 	if err != nil {
@@ -93,6 +94,9 @@ func (m *Manager) plan(s Spec, a *archive.Archive) (v *Version, minWorkers, maxW
 		return nil, 0, 0, err
 	}
 	minWorkers, maxWorkers = m.opts.workers(s, preset, &a.Settings)
+	if err := startable(minWorkers); err != nil {
+		return nil, 0, 0, err
+	}
 	v = &Version{
 		ref: ref, spec: s, pool: newPool(set.responseTimeout), launcher: m.opts.Launcher, limits: m.opts.Limits, generations: firstGeneration,
 		drain: m.opts.Drain, log: logger(m.opts.Logger, ref), manager: m, retired: make(chan struct{}), atStart: s.AtStartup, turn: make(chan struct{}, 1),
@@ -229,6 +233,9 @@ func (m *Manager) Scale(ctx context.Context, ref infer.ModelRef, minWorkers, max
 		return fault.Newf(fault.BadRequest, "min_worker is %d: it cannot be less than 0.", minWorkers)
 	case maxWorkers < minWorkers:
 		return fault.New(fault.BadRequest, "max_worker cannot be less than min_worker.", nil)
+	}
+	if err := startable(minWorkers); err != nil {
+		return err
 	}
 	g := v.current.Load()
 	wanted, removed, err := v.resize(minWorkers, maxWorkers, true) //nolint:contextcheck // a worker outlives the call that adds it

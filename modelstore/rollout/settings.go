@@ -5,6 +5,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/pipeline"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 )
 
@@ -23,6 +24,7 @@ type settings struct {
 	sequenceMaxIdle, sequenceTimeout                                        time.Duration
 	maxNumSequence, maxSequenceJobQueue                                     int
 	swap                                                                    string
+	priorityLevels, defaultPriority                                         int
 }
 
 // TorchServe's word for a model that uses GPUs.
@@ -80,6 +82,8 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 		maxNumSequence:      y.MaxNumSequence,
 		maxSequenceJobQueue: y.MaxSequenceJobQueueSize,
 		swap:                first(y.Swap, o.Swap, SwapDual),
+		priorityLevels:      y.PriorityLevels,
+		defaultPriority:     y.DefaultPriorityLevel,
 	}
 	if y.SequenceMaxIdle == 0 { // TorchServe reads the settings of sequences only beside an idle time
 		r.sequenceTimeout, r.maxNumSequence, r.maxSequenceJobQueue = 0, 0, 0
@@ -87,7 +91,7 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 	r.setParallel(y)
 	r.deviceType, r.deviceIDs = o.device(y)
 	switch r.runtime {
-	case "python", "python3", archive.RuntimeONNX, archive.RuntimePlugin:
+	case "python", "python3", archive.RuntimeONNX, archive.RuntimePlugin, pipeline.Runtime:
 		return r, nil
 	case "": // the manifest names one that does not exist
 		return r, fault.New(fault.InvalidModel, "Runtime is not defined or invalid.", nil)
@@ -142,6 +146,19 @@ func (o *Options) workers(s Spec, preset Preset, y *archive.Settings) (minWorker
 	}
 	n = max(n, 0)
 	return n, n
+}
+
+// mostWorkers is how many processes one version may start: a larger number is a slip of the pen, and would take the machine with it.
+const mostWorkers = 1024
+
+// startable refuses numbers of workers that no machine has room for.
+func startable(workers int) error {
+	if workers <= mostWorkers {
+		return nil
+	}
+	f := fault.Newf(fault.BadRequest, "%d workers are too many: each is a process, and %d are the most of one model version.", workers, mostWorkers)
+	f.Hint = "one worker for each CPU or GPU is a good start"
+	return f
 }
 
 func first(values ...string) string {

@@ -17,16 +17,15 @@ type slot struct {
 	begun  bool // it has run a batch
 }
 
-// Execute implements backend.Slot. A batch whose instance died or was replaced before the batch was sent goes to another instance, unless it continues
-// one that the old instance had.
+// Execute implements backend.Slot. A batch whose instance died or was replaced before the batch was sent goes to another instance, if one is free; what
+// was in the batch before that moment is all that an instance which was replaced may still get. A batch that continues one which the old instance had
+// stays with it.
 func (s *slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
-	if !s.begun {
-		if err := s.leaveOld(ctx); err != nil {
-			return nil, err
-		}
+	if !s.begun && !s.leaveOld() {
+		return nil, backend.ErrNotSent
 	}
 	s.begun = true
-	if most := s.member.maxBatch; most > 0 && len(items) > most { // gathered for a generation that took more
+	if most := s.member.terms.maxBatch; most > 0 && len(items) > most { // gathered for a generation that took more
 		first, err := s.execute(ctx, items[:most])
 		if err != nil {
 			return nil, err
@@ -71,35 +70,32 @@ func (s *slot) execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 	return results, err
 }
 
-// leaveOld changes the slot for one of a living instance of the current generation, if its own has died or is to end. With an error the slot is of no
-// instance any more.
-func (s *slot) leaveOld(ctx context.Context) error {
-	for {
-		old := s.member
-		isDead := dead(old.inst)
-		if !isDead && !s.Retiring() {
-			return nil
-		}
-		if isDead {
-			s.pool.leave(old) // else it might be had again before its supervisor sees that it is dead
-		}
-		early := s.pool.isPromised() // there are others only once this slot was given back
-		if early {
-			s.member = nil
-			s.pool.release(old)
-		}
-		m, err := s.pool.acquire(ctx, s.worker)
-		switch {
-		case err != nil && (early || isDead):
-			return err
-		case err != nil:
-			return nil //nolint:nilerr // there is no other: the one that is to end answers what it has before it does
-		}
-		s.member = m
-		if !early {
-			s.pool.release(old)
-		}
+// leaveOld changes the slot for one of a living instance of the current generation, if its own has died or is to end. It says no when there is none free
+// and the batch is to wait for another slot: this one is of no instance any more. Where there will be no other, the one that is to end answers what it
+// has before it does.
+func (s *slot) leaveOld() bool {
+	p, old := s.pool, s.member
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	isDead := dead(old.inst)
+	if !isDead && !old.leaving {
+		return true
 	}
+	if isDead {
+		p.quit(old) // else it might be had again before its supervisor sees that it is dead
+	}
+	m := p.take(s.worker)
+	for m != nil && dead(m.inst) {
+		p.quit(m)
+		p.giveBack(m)
+		m = p.take(s.worker)
+	}
+	if m == nil && !isDead && p.promises == 0 && !p.hopeful() {
+		return true
+	}
+	p.giveBack(old) // it takes nothing new, so that nobody waits for this
+	s.member = m
+	return m != nil
 }
 
 // largestKept is the size of the largest request that is kept for the warm-up of the next generation.
@@ -157,6 +153,9 @@ func (s *slot) Retiring() bool {
 	defer s.pool.mu.Unlock()
 	return s.member == nil || s.member.leaving
 }
+
+// Continuous implements backend.Slot.
+func (s *slot) Continuous() bool { return s.member != nil && s.member.terms.continuous }
 
 // Release implements backend.Slot.
 func (s *slot) Release() {

@@ -28,7 +28,7 @@ type Traffic struct {
 	// Header is the name of the request header whose value, a version or a label, chooses; "" for TrafficHeader.
 	Header string `json:"header,omitempty"`
 	// Sticky is where the key of a user is, "header:NAME" or "cookie:NAME": the same key gets the same version. Requests without a key, and all of
-	// them when it is "", are spread by chance.
+	// them when it is "", are spread by chance, those of a sequence together.
 	Sticky string `json:"sticky,omitempty"`
 	// Spread is where the weights lie. It is made by SetTraffic, and only there to be kept: with it users stay where they are also after a restart.
 	Spread []Share `json:"spread,omitempty"`
@@ -201,8 +201,10 @@ func (m *Manager) find(ref infer.ModelRef) (*Version, *model, error) {
 }
 
 // Route gives the version that a request is for: the one that ref names by its version or label; else the one that the request's header chooses; else
-// one by the weights, if it has workers; else the default one. header gives a request header's value, "" for none, whatever case name is in.
-func (m *Manager) Route(ref infer.ModelRef, header func(name string) string) (*Version, error) {
+// one by the weights, if it has workers; else the default one. header gives a request header's value, "" for none, whatever case name is in. sequence gives
+// the sequence that the request belongs to, "" for none: where the request has no key of a user, that is its key, so that a sequence stays together. It
+// may be nil, and is called only where it matters.
+func (m *Manager) Route(ref infer.ModelRef, header func(name string) string, sequence func() string) (*Version, error) {
 	m.mu.Lock()
 	r := m.traffic[ref.Name]
 	if ref.Version != "" || r == nil {
@@ -212,7 +214,7 @@ func (m *Manager) Route(ref infer.ModelRef, header func(name string) string) (*V
 	}
 	m.mu.Unlock()
 	asked := strings.TrimSpace(header(r.header))
-	target := cmp.Or(asked, r.pick(ref.Name, header))
+	target := cmp.Or(asked, r.pick(ref.Name, header, sequence))
 	m.mu.Lock()
 	standard, mod, err := m.find(ref)
 	var v *Version
@@ -246,12 +248,15 @@ func (r *routes) unknown(model, asked string) error {
 }
 
 // pick gives the version or label for a request by the weights, "" for the default version.
-func (r *routes) pick(model string, header func(string) string) string {
+func (r *routes) pick(model string, header func(string) string, sequence func() string) string {
 	if len(r.shares) == 0 {
 		return ""
 	}
-	point := 0
-	if key := r.keyOf(header); key != "" {
+	point, key := 0, r.keyOf(header)
+	if key == "" && sequence != nil {
+		key = sequence()
+	}
+	if key != "" {
 		point = pointOf(model, key)
 	} else {
 		point = rand.IntN(everything) //nolint:gosec // nothing secret

@@ -55,7 +55,7 @@ func threeVersions(t *testing.T) (h *house, told *[]Change) {
 // goes gives the version that a request is for.
 func (h *house) goes(t *testing.T, version string, header func(string) string) string {
 	t.Helper()
-	v, err := h.Route(infer.ModelRef{Name: "m", Version: version}, header)
+	v, err := h.Route(infer.ModelRef{Name: "m", Version: version}, header, nil)
 	if err != nil {
 		return fault.Message(err)
 	}
@@ -125,7 +125,7 @@ func TestTrafficByHeader(t *testing.T) {
 		if got := h.goes(t, "1.0", headers("X-Flambeau-Version", "2.0")); got != "1.0" {
 			t.Errorf("the path does not go before the header: %s", got)
 		}
-		_, err := h.Route(infer.ModelRef{Name: "m"}, headers(TrafficHeader, "x\ny"))
+		_, err := h.Route(infer.ModelRef{Name: "m"}, headers(TrafficHeader, "x\ny"), nil)
 		f, ok := errors.AsType[*fault.Error](err)
 		if !ok || !strings.Contains(f.Hint, `"x\ny"`) {
 			t.Errorf("%+v", f)
@@ -289,7 +289,7 @@ func TestTrafficIsChecked(t *testing.T) {
 				t.Errorf("want %q, got %v", want, err)
 			}
 		}
-		for _, err := range []error{h.SetTraffic(t.Context(), "x", Traffic{}), second(h.Traffic("x")), second(h.Route(infer.ModelRef{Name: "x"}, noHeader))} {
+		for _, err := range []error{h.SetTraffic(t.Context(), "x", Traffic{}), second(h.Traffic("x")), second(h.Route(infer.ModelRef{Name: "x"}, noHeader, nil))} {
 			if !fault.Is(err, fault.ModelNotFound) {
 				t.Errorf("unknown model: %v", err)
 			}
@@ -446,7 +446,7 @@ func BenchmarkRoute(b *testing.B) {
 	}
 	header := headers("cookie", "a=b; uid=user-1; c=d")
 	for b.Loop() {
-		r.pick("m", header)
+		r.pick("m", header, nil)
 	}
 }
 
@@ -471,7 +471,7 @@ func FuzzTraffic(f *testing.F) {
 			}
 			end = s.to
 		}
-		target := r.pick("m", func(string) string { return header })
+		target := r.pick("m", func(string) string { return header }, nil)
 		if _, ok := tr.Weights[target]; target != "" && !ok {
 			t.Fatalf("%s: %q gets the request", text, target)
 		}

@@ -49,15 +49,17 @@ type Preset struct {
 
 // Listed is one line of the list of models.
 type Listed struct {
-	Name, URL string // URL of the default version
+	Name, URL string // URL of the default version, as in its Description
 }
 
 // Description is a model version as it runs now.
 type Description struct {
 	Ref                                 infer.ModelRef
-	URL                                 string
+	URL                                 string // for people: without passwords and signatures, which TorchServe tells
+	Address                             string // the URL as it was given, for registering the model again and not to be told
 	Runtime                             string
 	Handler                             string // that its registration asked for; "" for the archive's or the server's
+	Runs                                string // the handler that it runs, whoever asked for it
 	MinWorkers, MaxWorkers              int
 	BatchSize                           int
 	MaxBatchDelay                       time.Duration

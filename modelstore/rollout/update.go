@@ -73,21 +73,13 @@ func (v *Version) replace(ctx context.Context, s Spec, a *archive.Archive, opene
 		return made, errors.Join(err, a.Close())
 	}
 	made.Workers = g.min
-	v.changed(ctx, g, Change{Kind: ChangeUpdating})
-	if err := v.manager.prepare(ctx, g); err != nil {
-		v.fail(ctx, g, a.Digest, begun, err)
-		return made, errors.Join(err, a.Close())
-	}
 	v.setNext(g)
-	defer v.setNext(nil)
-	if g.settings.swap == SwapInPlace {
-		err = v.swapInPlace(ctx, g)
-	} else {
-		err = v.swapDual(ctx, g)
-	}
+	v.changed(ctx, g, Change{Kind: ChangeUpdating})
+	err, left := v.bring(ctx, g)
+	v.setNext(nil) // before it is told how it went, so that nobody hears that it is over and sees that it is not
 	if err != nil {
 		v.fail(ctx, g, a.Digest, begun, err)
-		return made, errors.Join(err, g.release(false))
+		return made, errors.Join(err, left)
 	}
 	v.mu.Lock()
 	v.failure = nil
@@ -96,6 +88,22 @@ func (v *Version) replace(ctx context.Context, s Spec, a *archive.Archive, opene
 	v.log.Info("model swapped", "generation", g.number, "source", g.source(), "digest", a.Digest, "after", time.Since(begun).Round(time.Millisecond))
 	v.changed(ctx, g, Change{Kind: ChangeSwapped, Took: time.Since(begun), Steps: steps})
 	return made, nil
+}
+
+// bring makes a generation the one that serves. If it does not come to that, left is what could not be cleaned up.
+func (v *Version) bring(ctx context.Context, g *generation) (err, left error) {
+	if err := v.manager.prepare(ctx, g); err != nil {
+		return err, g.archive.Close()
+	}
+	if g.settings.swap == SwapInPlace {
+		err = v.swapInPlace(ctx, g)
+	} else {
+		err = v.swapDual(ctx, g)
+	}
+	if err != nil {
+		return err, g.release(false)
+	}
+	return nil, nil
 }
 
 // begin waits for the turn of an update, which voids the one before it. The function must be called at its end.
@@ -113,8 +121,10 @@ func (v *Version) begin(ctx context.Context) (context.Context, func(), error) {
 	v.void = void
 	v.ticket++
 	mine := v.ticket
+	v.manager.retiring.Add(1) // it may leave a generation to drain; Close waits only once all its versions are closing
 	v.mu.Unlock()
 	end := func() {
+		defer v.manager.retiring.Done()
 		v.mu.Lock()
 		if v.ticket == mine {
 			v.void = nil
@@ -158,6 +168,9 @@ func (v *Version) follow(s Spec, a *archive.Archive, opened []Step) (*generation
 		if minWorkers == 0 { // it serves now, whoever said so
 			minWorkers, maxWorkers = v.numbers()
 		}
+	}
+	if err := startable(minWorkers); err != nil {
+		return nil, err
 	}
 	return &generation{
 		number: number, version: v, url: s.URL, settings: set, archive: a, before: opened, begun: time.Now(), min: minWorkers, max: maxWorkers,
@@ -232,10 +245,10 @@ func (v *Version) swapDual(ctx context.Context, g *generation) error {
 	}
 }
 
-// promote makes g the current generation. It fails when fewer than least of its workers are ready.
+// promote makes g the current generation. It fails when fewer than least of its workers are ready; or the version ends, which voids the update.
 func (v *Version) promote(g *generation, least int) (old *generation, done bool) {
 	v.mu.Lock()
-	if !v.pool.promote(g.number, least, g.settings.responseTimeout) {
+	if least > 0 && v.closing || !v.pool.promote(g.number, least, g.settings.responseTimeout) {
 		v.mu.Unlock()
 		return nil, false
 	}
@@ -243,7 +256,7 @@ func (v *Version) promote(g *generation, least int) (old *generation, done bool)
 	if least > 0 {
 		g.since = time.Now()
 	}
-	if v.scaled && (v.min != g.min || v.max != g.max) { // somebody scaled meanwhile
+	if v.scaled && !v.closing && (v.min != g.min || v.max != g.max) { // somebody scaled meanwhile
 		_, _, _ = g.resize(v.min, v.max) // it fits as it did when it was asked for
 	}
 	v.min, v.max = g.min, g.max
@@ -297,37 +310,38 @@ func (m *Manager) replaced(ctx context.Context, old *generation, next string) {
 // waits for the workers.
 func (v *Version) swapInPlace(ctx context.Context, g *generation) error {
 	v.pool.promise()
+	defer v.pool.fulfil()
 	old := v.current.Load()
-	err := old.stop(ctx)
+	err := old.stop(context.WithoutCancel(ctx)) // also when this is void by now: the next one needs their room, too
+	if err == nil {
+		err = context.Cause(ctx)
+	}
 	if err == nil {
 		v.promote(g, 0) //nolint:contextcheck // a worker outlives the call that adds it
 		v.mu.Lock()
-		workers, _, resizeErr := g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
+		var workers []*worker
+		workers, _, err = g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
 		v.mu.Unlock()
-		v.pool.fulfil()
-		if err = resizeErr; err == nil {
+		if err == nil {
 			err = awaitReady(ctx, workers)
 		}
 		if err == nil {
 			v.retireGeneration(ctx, old, g)
 			return nil
 		}
-		v.pool.promise()
 		v.undo(ctx, g)
 	}
 	v.mu.Lock()
 	old.ended = false
 	closing := v.closing
 	v.mu.Unlock()
+	v.promote(old, 0) //nolint:contextcheck // a worker outlives the call that adds it
 	if closing {
-		v.pool.fulfil()
 		return err
 	}
-	v.promote(old, 0) //nolint:contextcheck // a worker outlives the call that adds it
 	v.mu.Lock()
 	_, _, restart := old.resize(old.min, old.max) //nolint:contextcheck // the same
 	v.mu.Unlock()
-	v.pool.fulfil()
 	return errors.Join(err, restart)
 }
 
@@ -350,6 +364,9 @@ func (v *Version) fail(ctx context.Context, g *generation, digest string, begun 
 		kind = ChangeRefused
 	}
 	c := Change{Kind: kind, Reason: reasonOf(err), Took: time.Since(begun)}
+	if guarded, is := errors.AsType[*fault.Error](err); is && kind == ChangeRefused {
+		c.Reason += " (" + guarded.Hint + ")"
+	}
 	v.mu.Lock()
 	if kind != ChangeSuperseded {
 		attempts := 1
@@ -380,9 +397,10 @@ func (v *Version) guard(g *generation) error {
 	v.mu.Lock()
 	workers := slices.Clone(v.current.Load().workers)
 	v.mu.Unlock()
-	var most int64
+	var most, freed int64
 	for _, w := range workers {
-		most = max(most, w.private())
+		size := w.private()
+		most, freed = max(most, size), freed+size
 	}
 	need := most * int64(g.min)
 	if need <= left {
@@ -391,7 +409,10 @@ func (v *Version) guard(g *generation) error {
 	const mega = 1 << 20
 	f := fault.Newf(fault.MemoryGuard, "the new workers would not fit beside the old ones: %d workers of about %d MiB need %d MiB, and %d MiB are left",
 		g.min, most/mega, need/mega, left/mega)
-	f.Hint = fmt.Sprintf("set swap: %s in the model's configuration file (the old workers then end first, and requests wait meanwhile), use fewer workers, "+
-		"or switch the guard off by swap_memory_guard=false", SwapInPlace)
+	f.Hint = "use fewer workers, or switch the guard off by swap_memory_guard=false"
+	if need <= left+freed {
+		f.Hint = fmt.Sprintf("with swap: %s in the model's configuration file they would fit: the old workers, which have %d MiB, then end first, and requests "+
+			"wait meanwhile; else %s", SwapInPlace, freed/mega, f.Hint)
+	}
 	return f
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/pipeline"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
@@ -70,11 +71,18 @@ func (v *Version) MaxBatchDelay() time.Duration { return v.set().maxBatchDelay }
 // ClientTimeout is how long a client waits for an answer, 0 for no limit.
 func (v *Version) ClientTimeout() time.Duration { return v.set().clientTimeout }
 
+// IsEnsemble says whether the version is made of other models.
+func (v *Version) IsEnsemble() bool { return v.set().runtime == pipeline.Runtime }
+
 // IdleOnly says that a request is refused unless a worker is idle (useJobTicket).
 func (v *Version) IdleOnly() bool { return v.set().useJobTicket }
 
-// Continuous says that batches stay with their worker while one of their requests has more answers to come (continuousBatching).
-func (v *Version) Continuous() bool { return v.set().continuousBatching }
+// Priorities gives how many classes of priority its requests have, and which is that of a request that asks for none (priorityLevels,
+// defaultPriorityLevel).
+func (v *Version) Priorities() (levels, standard int) {
+	s := v.set()
+	return s.priorityLevels, s.defaultPriority
+}
 
 // SequenceSettings are the settings of a version whose requests belong to sequences (sequenceBatching).
 type SequenceSettings struct {
@@ -174,10 +182,7 @@ func (v *Version) stop(ctx context.Context) error {
 		v.void(errRetired)
 	}
 	v.mu.Unlock()
-	select {
-	case v.turn <- struct{}{}: // for good: no update begins any more
-	case <-ctx.Done(): // an update that does not end: its own clean-up goes on
-	}
+	v.turn <- struct{}{} // for good: no update begins any more, and the one that runs is void and ends by its limits
 	return v.current.Load().stop(ctx)
 }
 

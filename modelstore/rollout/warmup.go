@@ -18,7 +18,7 @@ const (
 
 // keepGood keeps a request for the warm-up of the next generation.
 func (v *Version) keepGood(item infer.Item) {
-	item.Emit = nil // it holds on to its client's connection
+	item.Emit, item.Gone = nil, nil // they hold on to its client's connection
 	v.lastGood.Store(&item)
 }
 

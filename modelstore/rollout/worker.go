@@ -120,7 +120,7 @@ func (w *worker) serve(ctx context.Context, g *generation, l *life) (proved bool
 		w.move(v, l, Stopped, err)
 		return false, err
 	}
-	m := v.pool.add(inst, w.id, slots, g.number, max(g.settings.batchSize, 1))
+	m := v.pool.add(inst, w.id, slots, g.number, terms{max(g.settings.batchSize, 1), g.settings.continuousBatching})
 	readySince := time.Now()
 	w.setReady(inst, m)
 	w.move(v, l, Ready, nil)
@@ -180,6 +180,10 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 		return nil, 0, err
 	}
 	w.time(stepLoad, begun)
+	if info, err = g.declare(info); err != nil {
+		w.kill(ctx, inst)
+		return nil, 0, err
+	}
 	w.move(v, l, Warming, nil)
 	begun = time.Now()
 	if ran, err := g.warm(ctx, inst); err != nil {
@@ -192,21 +196,23 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 	return inst, g.slots(info), nil
 }
 
-// retire lets the instance finish what it has, for as long as the version allows, and stops it.
+// retire lets the instance finish what it has, for as long as the version allows, and stops it. A batch of a sequence that has kept it so far, and that it
+// has then, gets the time that any batch gets.
 func (w *worker) retire(ctx context.Context, g *generation, l *life, inst backend.Instance, m *member) {
 	v, limit := g.version, g.patience()
 	w.move(v, l, Draining, errRetired)
 	v.pool.retire(m)
-	drained := time.NewTimer(limit)
-	defer drained.Stop()
-	select {
-	case <-m.released:
-	case <-m.overdue:
-	case <-inst.Done():
-	case <-v.manager.hurried.Done():
+	ended := v.finishes(inst, m, limit)
+	if !ended && v.pool.leave(m) {
+		limit = v.drain
+		ended = v.finishes(inst, m, limit)
+	}
+	switch {
+	case ended:
+	case v.manager.hurried.Err() != nil:
 		v.log.Warn("a batch did not end before the server had to, and is cut off", "worker", w.id)
-	case <-drained.C:
-		v.log.Warn("a batch or a sequence did not end in time and is cut off", "worker", w.id, "drain", limit)
+	default:
+		v.log.Warn("a batch did not end in time and is cut off", "worker", w.id, "drain", limit)
 	}
 	v.pool.leave(m)
 	w.move(v, l, Stopping, errRetired)
@@ -216,6 +222,28 @@ func (w *worker) retire(ctx context.Context, g *generation, l *life, inst backen
 		v.log.Warn("worker did not end by itself and was killed", "worker", w.id, "reason", err.Error())
 	}
 	w.move(v, l, Stopped, nil)
+}
+
+// finishes waits until an instance has nothing to do any more, or is gone. It says no when the time is over before that.
+func (v *Version) finishes(inst backend.Instance, m *member, limit time.Duration) bool {
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	select {
+	case <-m.released:
+		return true
+	case <-m.overdue:
+		return true
+	case <-inst.Done():
+		return true
+	case <-v.manager.hurried.Done():
+	case <-over.C:
+	}
+	select {
+	case <-m.released: // in the same moment
+		return true
+	default:
+		return false
+	}
 }
 
 // kill ends an instance at once.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/flambeau-serve/flambeau/internal/redact"
 )
 
 const (
@@ -150,56 +152,21 @@ func (a *address) isObject() bool {
 const hidden = "…"
 
 // shown is the URL for logs and errors: without user name, password and query, which may be worth as much.
-func (a *address) shown() string { return redact(a.raw) }
+func (a *address) shown() string { return shorter(a.raw) }
 
-// redact takes out of a URL what may be a secret.
-func redact(raw string) string {
-	text, fragment, hasFragment := strings.Cut(raw, "#")
-	scheme, rest, found := strings.Cut(text, "://")
-	if !found {
-		return raw
-	}
-	rest, _, hasQuery := strings.Cut(rest, "?")
-	authority, path, hasPath := strings.Cut(rest, "/")
-	authority = authority[strings.LastIndexByte(authority, '@')+1:]
-	var b strings.Builder
-	b.WriteString(scheme + "://" + authority)
-	if hasPath {
-		b.WriteString("/" + path)
-	}
+// shorter is a URL without user name, password and query.
+func shorter(raw string) string {
+	text, fragment, hasFragment := strings.Cut(redact.URL(raw), "#")
+	text, _, hasQuery := strings.Cut(text, "?")
 	if hasQuery {
-		b.WriteString("?" + hidden)
+		text += "?" + hidden
 	}
 	if hasFragment && strings.HasPrefix(fragment, pinPrefix) {
-		b.WriteString("#" + fragment)
+		text += "#" + fragment
 	}
-	return b.String()
+	return text
 }
 
 // told is the URL for the one who asked, who reads it in TorchServe's messages as it was sent. Only what is a secret by its place or its name is
 // taken out: the answer may be logged on its way.
-func (a *address) told() string {
-	if a.hasSecret() {
-		return a.shown()
-	}
-	return a.raw
-}
-
-func (a *address) hasSecret() bool {
-	text, _, _ := strings.Cut(a.raw, "#")
-	_, rest, _ := strings.Cut(text, "://")
-	rest, query, _ := strings.Cut(rest, "?")
-	authority, _, _ := strings.Cut(rest, "/")
-	if strings.Contains(authority, "@") {
-		return true
-	}
-	for pair := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
-		name, _, _ := strings.Cut(strings.ToLower(pair), "=")
-		for _, secret := range []string{"sig", "token", "secret", "passw", "credential", "auth", "key", "x-amz", "x-goog", "%"} {
-			if strings.Contains(name, secret) {
-				return true
-			}
-		}
-	}
-	return false
-}
+func (a *address) told() string { return redact.URL(a.raw) }

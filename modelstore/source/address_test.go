@@ -18,13 +18,13 @@ func TestParse(t *testing.T) {
 	}{
 		"http://h/a/x.mar": {want: parts{"http://h/a/x.mar", "http", "", "h", "x.mar", "", "http://h/a/x.mar", "http://h/a/x.mar"}},
 		"HTTPS://u:p@h:1/x.mar?q#f": {
-			want: parts{"HTTPS://u:p@h:1/x.mar?q#f", "https", "", "h:1", "x.mar", "", "HTTPS://h:1/x.mar?…", "HTTPS://h:1/x.mar?…"},
+			want: parts{"HTTPS://u:p@h:1/x.mar?q#f", "https", "", "h:1", "x.mar", "", "HTTPS://h:1/x.mar?…", "HTTPS://h:1/x.mar?q#f"},
 		},
 		"http://h/x%20y.mar?version=2": {
 			want: parts{"http://h/x%20y.mar?version=2", "http", "", "h", "x%20y.mar", "", "http://h/x%20y.mar?…", "http://h/x%20y.mar?version=2"},
 		},
 		"https://h/x.mar?sv=1&sig=abc": {
-			want: parts{"https://h/x.mar?sv=1&sig=abc", "https", "", "h", "x.mar", "", "https://h/x.mar?…", "https://h/x.mar?…"},
+			want: parts{"https://h/x.mar?sv=1&sig=abc", "https", "", "h", "x.mar", "", "https://h/x.mar?…", "https://h/x.mar?sv=1&sig=***"},
 		},
 		"http://h/x.mar#sha256=" + strings.ToUpper(pin): {want: parts{
 			"http://h/x.mar", "http", pin, "h", "x.mar", "", "http://h/x.mar#sha256=" + strings.ToUpper(pin), "http://h/x.mar#sha256=" + strings.ToUpper(pin),

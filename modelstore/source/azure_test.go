@@ -215,7 +215,7 @@ func TestAzure(t *testing.T) {
 				message = "Model not found at: " + tt.url
 			}
 			if name == "unknown setting" { // it is named as secrets are
-				message = failedFrom("azblob://models/small.mar?…")
+				message = failedFrom("azblob://models/small.mar?credential=***")
 			}
 			refused(t, err, tt.kind, message, tt.cause)
 			if text := fmt.Sprint(err, b.log); strings.Contains(text, key) || strings.Contains(text, "sig=") {

@@ -133,11 +133,11 @@ func (f *Fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 		return &redirectError{fmt.Errorf("it redirects to the scheme %q", scheme)}
 	case !f.matches(target):
 		return &redirectError{&advisedError{
-			fmt.Errorf("it redirects to %s, which does not match any allowed URL(s)", redact(target)), "add an expression that matches it to allowed_urls",
+			fmt.Errorf("it redirects to %s, which does not match any allowed URL(s)", shorter(target)), "add an expression that matches it to allowed_urls",
 		}}
 	case scheme == schemeHTTP && via[len(via)-1].URL.Scheme == schemeHTTPS && !f.namesHost(target):
 		return &redirectError{&advisedError{
-			fmt.Errorf("it redirects from https to %s", redact(target)), "add an expression with this host to allowed_urls if it is meant",
+			fmt.Errorf("it redirects from https to %s", shorter(target)), "add an expression with this host to allowed_urls if it is meant",
 		}}
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/redact"
 )
 
 func TestFilter(t *testing.T) {
@@ -171,7 +172,7 @@ func TestPrivateAddresses(t *testing.T) {
 			}
 			message := failedFrom(tt.url)
 			if strings.Contains(tt.url, "@") {
-				message = failedFrom(redact(tt.url))
+				message = failedFrom(redact.URL(tt.url))
 			}
 			refused(t, err, fault.DownloadFailed, message, cause)
 			if strings.Contains(b.log.String(), "tried again") {

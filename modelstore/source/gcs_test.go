@@ -13,95 +13,35 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"cloud.google.com/go/storage"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
-// googleServer is fake-gcs-server, which speaks Google's interface, as a process of its own.
-type googleServer struct {
-	binary, data, address string
+// googleServer is fake-gcs-server, which speaks Google's interface.
+type googleServer struct{ *objectServer }
 
-	mu      sync.Mutex // guards the rest
-	command *exec.Cmd
-}
-
-// newGoogleServer builds the server that tools/gcs pins, and starts it.
+// newGoogleServer starts one with an empty bucket, models.
 func newGoogleServer(t *testing.T) *googleServer {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it builds and starts a server")
-	}
-	dir := t.TempDir()
-	s := &googleServer{binary: filepath.Join(dir, "fake-gcs-server"), data: filepath.Join(dir, "data")}
-	//nolint:gosec // the arguments are the test's own
-	build := exec.CommandContext(t.Context(), "go", "build", "-modfile=tools/gcs/go.mod", "-o", s.binary, "github.com/fsouza/fake-gcs-server")
-	build.Dir = filepath.Join("..", "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the server of tools/gcs cannot be built: %v\n%s", err, out)
-	}
-	if err := os.MkdirAll(filepath.Join(s.data, "models"), 0o755); err != nil {
+	s := newObjectServer(t, "gcs", "github.com/fsouza/fake-gcs-server")
+	data := t.TempDir()
+	if err := os.Mkdir(filepath.Join(data, "models"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	host, port, err := net.SplitHostPort(s.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.address = l.Addr().String()
-	_ = l.Close()
+	s.args = []string{"-scheme", "http", "-host", host, "-port", port, "-public-host", s.address, "-filesystem-root", data, "-log-level", "warn"}
 	s.start(t)
-	t.Cleanup(s.kill)
 	t.Setenv("STORAGE_EMULATOR_HOST", s.address)
-	return s
-}
-
-func (s *googleServer) start(t testing.TB) {
-	t.Helper()
-	host, port, _ := net.SplitHostPort(s.address)
-	//nolint:noctx,gosec // it lives until kill
-	command := exec.Command(s.binary, "-scheme", "http", "-host", host, "-port", port, "-public-host", s.address, "-filesystem-root", s.data, "-log-level", "warn")
-	var out bytes.Buffer
-	command.Stdout, command.Stderr = &out, &out
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s.mu.Lock()
-	s.command = command
-	s.mu.Unlock()
-	defer func() {
-		if t.Failed() {
-			s.kill()
-			t.Logf("the server says: %s", out.String())
-		}
-	}()
-	await(t, func() bool {
-		c, err := net.DialTimeout("tcp", s.address, time.Second)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
-}
-
-// kill ends the server as a crash does.
-func (s *googleServer) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.command == nil {
-		return
-	}
-	_ = s.command.Process.Kill()
-	_ = s.command.Wait()
-	s.command = nil
+	return &googleServer{s}
 }
 
 // with does something with an object.
@@ -136,14 +76,7 @@ func TestGoogle(t *testing.T) {
 	}
 	server.put(t, "packed.mar", "gzip", small)
 	server.put(t, "packed.tar.gz", "gzip", small)
-	tests := map[string]struct {
-		url    string
-		env    [2]string // a variable and its value
-		change func(*Options)
-		want   []byte
-		kind   fault.Kind
-		cause  string // "": it works
-	}{
+	tests := map[string]fetchCase{
 		"small":           {url: "gs://models/small.mar", want: small},
 		"in capitals":     {url: "GS://models/small.mar", want: small},
 		"empty":           {url: "gs://models/empty.mar", want: []byte{}},
@@ -173,37 +106,10 @@ func TestGoogle(t *testing.T) {
 		},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			if tt.env[0] != "" {
-				t.Setenv(tt.env[0], tt.env[1])
-			}
-			got, err := newBench(t, tt.change).get(t, tt.url)
-			if tt.cause == "" {
-				if err != nil || !bytes.Equal(got, tt.want) {
-					t.Errorf("%d bytes, %v", len(got), err)
-				}
-				return
-			}
-			message := failedFrom(tt.url)
-			switch {
-			case tt.cause == "allowed_urls":
-				message = "Given URL " + tt.url + " does not match any allowed URL(s)"
-			case tt.kind == fault.ModelNotFound:
-				message = "Model not found at: " + tt.url
-			}
-			refused(t, err, tt.kind, message, tt.cause)
-		})
+		t.Run(name, tt.run)
 	}
-	t.Run("a crash in the middle", func(t *testing.T) { crash(t, server, "gs://models/deep/large.mar", large, nil) })
-	changed := content(48<<20, 3)
-	t.Run("a crash and another object", func(t *testing.T) {
-		crash(t, server, "gs://models/deep/large.mar", changed, func() { server.put(t, "deep/large.mar", "", changed) })
-	})
-	server.put(t, "gone.mar", "", large)
-	t.Run("a crash and no object", func(t *testing.T) {
-		crash(t, server, "gs://models/gone.mar", nil, func() {
-			server.with(t, "gone.mar", func(ctx context.Context, o *storage.ObjectHandle) error { return o.Delete(ctx) })
-		})
+	crashes(t, server.objectServer, "gs://models/", func(key string, data []byte) { server.put(t, key, "", data) }, func(key string) {
+		server.with(t, key, func(ctx context.Context, o *storage.ObjectHandle) error { return o.Delete(ctx) })
 	})
 }
 

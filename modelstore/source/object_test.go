@@ -4,17 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -30,86 +25,27 @@ const (
 	secretKey = "not-a-secret-but-long-enough"
 )
 
-// storeServer is a real server that speaks S3, as a process of its own.
-type storeServer struct {
-	binary, data, meta, address string
+// storeServer is a real server that speaks S3.
+type storeServer struct{ *objectServer }
 
-	mu      sync.Mutex // guards the rest
-	command *exec.Cmd
-}
-
-// newStoreServer builds the server that tools/s3 pins, and starts it.
+// newStoreServer starts one with an empty bucket, models.
 func newStoreServer(t *testing.T) *storeServer {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it builds and starts an S3 server")
-	}
+	s := newObjectServer(t, "s3", "github.com/versity/versitygw/cmd/versitygw")
 	dir := t.TempDir()
-	s := &storeServer{binary: filepath.Join(dir, "versitygw"), data: filepath.Join(dir, "data"), meta: filepath.Join(dir, "meta")}
-	//nolint:gosec // the arguments are the test's own
-	build := exec.CommandContext(t.Context(), "go", "build", "-modfile=tools/s3/go.mod", "-o", s.binary, "github.com/versity/versitygw/cmd/versitygw")
-	build.Dir = filepath.Join("..", "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the S3 server of tools/s3 cannot be built: %v\n%s", err, out)
-	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(s.data, "models"), 0o755), os.Mkdir(s.meta, 0o755)); err != nil {
+	data, meta := filepath.Join(dir, "data"), filepath.Join(dir, "meta")
+	if err := errors.Join(os.MkdirAll(filepath.Join(data, "models"), 0o755), os.Mkdir(meta, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.address = l.Addr().String()
-	_ = l.Close()
+	s.args = []string{"--port", s.address, "--access", accessKey, "--secret", secretKey, "--quiet", "posix", "--sidecar", meta, data}
 	s.start(t)
-	t.Cleanup(s.kill)
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_ENDPOINT_URL_S3": "http://" + s.address, "AWS_REGION": "", "AWS_DEFAULT_REGION": "",
 		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": dir + "/none", "AWS_SHARED_CREDENTIALS_FILE": dir + "/none",
 	} {
 		t.Setenv(name, value)
 	}
-	return s
-}
-
-func (s *storeServer) start(t testing.TB) {
-	t.Helper()
-	//nolint:noctx,gosec // it lives until kill
-	command := exec.Command(s.binary, "--port", s.address, "--access", accessKey, "--secret", secretKey, "--quiet", "posix", "--sidecar", s.meta, s.data)
-	var out bytes.Buffer
-	command.Stdout, command.Stderr = &out, &out
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s.mu.Lock()
-	s.command = command
-	s.mu.Unlock()
-	defer func() {
-		if t.Failed() {
-			s.kill()
-			t.Logf("the S3 server says: %s", out.String())
-		}
-	}()
-	await(t, func() bool {
-		c, err := net.DialTimeout("tcp", s.address, time.Second)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
-}
-
-// kill ends the server as a crash does.
-func (s *storeServer) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.command == nil {
-		return
-	}
-	_ = s.command.Process.Kill()
-	_ = s.command.Wait()
-	s.command = nil
+	return &storeServer{s}
 }
 
 func (s *storeServer) bucket(t testing.TB) *blob.Bucket {
@@ -150,14 +86,7 @@ func TestS3(t *testing.T) {
 		server.put(t, key, data)
 	}
 	endpoint := "endpoint=http://" + server.address
-	tests := map[string]struct {
-		url    string
-		env    [2]string // a variable and its value
-		change func(*Options)
-		want   []byte
-		kind   fault.Kind
-		cause  string // "": it works
-	}{
+	tests := map[string]fetchCase{
 		"small":              {url: "s3://models/small.mar", want: small},
 		"in capitals":        {url: "S3://models/small.mar", want: small},
 		"empty":              {url: "s3://models/empty.mar", want: []byte{}},
@@ -212,89 +141,14 @@ func TestS3(t *testing.T) {
 		},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			if tt.env[0] != "" {
-				t.Setenv(tt.env[0], tt.env[1])
-			}
-			b := newBench(t, tt.change)
-			got, err := b.get(t, tt.url)
-			if tt.cause == "" {
-				if err != nil || !bytes.Equal(got, tt.want) {
-					t.Errorf("%d bytes, %v", len(got), err)
-				}
-				return
-			}
-			message := failedFrom(tt.url)
-			if tt.kind == fault.ModelNotFound {
-				message = "Model not found at: " + tt.url
-			}
-			refused(t, err, tt.kind, message, tt.cause)
-			if text := fmt.Sprint(err, b.log); strings.Contains(text, secretKey) || strings.Contains(text, "Signature=") {
-				t.Errorf("a secret is told: %s", text)
-			}
-		})
+		t.Run(name, tt.run)
 	}
-	t.Run("a crash in the middle", func(t *testing.T) { crash(t, server, "s3://models/deep/large.mar", large, nil) })
-	changed := content(48<<20, 3)
-	t.Run("a crash and another object", func(t *testing.T) {
-		crash(t, server, "s3://models/deep/large.mar", changed, func() { server.put(t, "deep/large.mar", changed) })
-	})
-	server.put(t, "gone.mar", large)
-	t.Run("a crash and no object", func(t *testing.T) {
-		crash(t, server, "s3://models/gone.mar", nil, func() {
-			b := server.bucket(t)
-			if err := errors.Join(b.Delete(t.Context(), "gone.mar"), b.Close()); err != nil {
-				t.Error(err)
-			}
-		})
-	})
-}
-
-// crashing is a server that can be killed and started again.
-type crashing interface {
-	kill()
-	start(t testing.TB)
-}
-
-// crash kills the server in the middle of a fetch, starts it again, and looks at what came. between is called when it is there again, before the fetch goes on.
-func crash(t *testing.T, server crashing, url string, want []byte, between func()) {
-	t.Helper()
-	b := newBench(t, func(o *Options) { o.Pause = 50 * time.Millisecond })
-	var once sync.Once
-	var at, least atomic.Int64
-	path, n, _, err := b.Fetch(t.Context(), url, b.dir, func(done, _ int64) {
-		if done < 20<<20 {
-			if at.Load() > 0 {
-				least.Store(1)
-			}
-			return
+	crashes(t, server.objectServer, "s3://models/", func(key string, data []byte) { server.put(t, key, data) }, func(key string) {
+		b := server.bucket(t)
+		if err := errors.Join(b.Delete(t.Context(), key), b.Close()); err != nil {
+			t.Error(err)
 		}
-		once.Do(func() {
-			server.kill()
-			at.Store(done)
-			server.start(t)
-			if between != nil {
-				between()
-			}
-		})
 	})
-	if want == nil {
-		refused(t, err, fault.ModelNotFound, "Model not found at: "+url, "the object store answered")
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(path)
-	if err != nil || int(n) != len(want) || !bytes.Equal(got, want) {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
-	if again := strings.Contains(b.log.String(), "begins again"); again != (between != nil) || (least.Load() > 0) != again {
-		t.Errorf("it began again: %v\n%s", again, b.log)
-	}
-	if !strings.Contains(b.log.String(), "a download was broken off and is tried again") {
-		t.Errorf("it was not broken off:\n%s", b.log)
-	}
 }
 
 // TestBucketElsewhere: S3 tells in which region a bucket is to who asks in another one; the store of the other tests does not.

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
 )
 
 // Bounds of what one scan looks at. An entry beyond them is incomplete, with the reason.
@@ -37,6 +39,7 @@ type found struct {
 	stat          fs.FileInfo
 	problem       string // why it cannot be read, "" if it can
 	unknown       bool   // a folder of which it cannot be said whether it holds versions
+	superseded    bool   // a version that the model's config.pbtxt does not want served
 }
 
 // scanner reads the store once.
@@ -153,6 +156,10 @@ func (s *scanner) folder(ctx context.Context, name, dir string) {
 		return
 	}
 	has, versions, others := content(dir, name, items)
+	if has.triton && !has.manifest && len(versions) > 0 {
+		s.repository(ctx, name, dir, items, versions)
+		return
+	}
 	if has.model() || len(versions) == 0 || others && !s.versioned(name) {
 		f := found{path: name, kind: Folder}
 		if kind := has.kind(); kind != Folder {
@@ -176,7 +183,7 @@ func (s *scanner) list(dir string) ([]os.DirEntry, error) {
 }
 
 // contents says which of the names that tell models from folders of versions a folder has.
-type contents struct{ manifest, config, onnx, plugin bool }
+type contents struct{ manifest, config, onnx, plugin, triton bool }
 
 func (c contents) model() bool { return c.manifest || c.config || c.onnx || c.plugin }
 
@@ -207,6 +214,8 @@ func content(dir, model string, items []os.DirEntry) (has contents, versions []s
 		case name == configFile && !isDir:
 			has.config = true
 			has.plugin = has.plugin || namesPlugin(filepath.Join(dir, name))
+		case name == pbtxt.File && !isDir:
+			has.triton = true
 		case name == onnxFile && !isDir:
 			has.onnx = true
 		case name == model && !isDir:
@@ -301,7 +310,7 @@ func (s *scanner) tree(ctx context.Context, f found, dir string, items []os.DirE
 	f.fingerprint, f.bytes, f.newest, f.patient = hex.EncodeToString(t.hash.Sum(nil)[:fingerprintBytes]), t.bytes, t.newest, true
 	f.problem = t.problem
 	if f.problem == "" && len(items) == 0 {
-		f.problem = "the folder is empty"
+		f.problem = emptyFolder
 	}
 	if f.kind == ONNX && f.problem == "" {
 		f.file = filepath.Join(dir, onnxFile)
@@ -314,7 +323,10 @@ func (s *scanner) tree(ctx context.Context, f found, dir string, items []os.DirE
 	return f
 }
 
-const fingerprintBytes = 16
+const (
+	fingerprintBytes = 16
+	emptyFolder      = "the folder is empty"
+)
 
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))

@@ -260,7 +260,7 @@ func (b *book) entries() []Entry {
 	all := make([]Entry, 0, len(b.records))
 	for _, r := range b.records {
 		all = append(all, Entry{
-			Path: r.seen.path, Kind: r.seen.kind, Name: r.seen.name, Version: r.seen.version, Versioned: r.seen.versioned,
+			Path: r.seen.path, Kind: r.seen.kind, Name: r.seen.name, Version: r.seen.version, Versioned: r.seen.versioned, Superseded: r.seen.superseded,
 			Fingerprint: r.seen.fingerprint, Bytes: r.seen.bytes, State: r.state, Reason: r.reason, Since: r.since,
 		})
 	}

@@ -37,6 +37,7 @@ type Entry struct {
 	// a folder with a model.onnx, and for one with a plugin.
 	Name, Version string
 	Versioned     bool   // it lies in a folder of versions
+	Superseded    bool   // its model's config.pbtxt does not want it served
 	Fingerprint   string // changes whenever the content may have changed; the same for the same names, sizes, times and inodes
 	Bytes         int64  // of the file, or of all the files of the folder
 	State         State

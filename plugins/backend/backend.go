@@ -4,6 +4,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -87,6 +88,15 @@ type Description struct {
 	Inputs   []Port              `json:"inputs,omitempty"`
 	Outputs  []Port              `json:"outputs,omitempty"`
 	Labels   map[string][]string `json:"labels,omitempty"` // names of the classes, by output
+	// Accepts are the media types of the bodies that /predictions takes, the usual one first; nil when it does not say.
+	Accepts []string `json:"accepts,omitempty"`
+	Steps   []Step   `json:"-"` // of an ensemble, which no process is; nil for everything else
+}
+
+// Step is one model of an ensemble. The maps have the ensemble's tensors by the model's own names.
+type Step struct {
+	Model, Version  string // Version is "" for the default one
+	Inputs, Outputs map[string]string
 }
 
 // Port is one input or output of a model.
@@ -105,16 +115,24 @@ type Pool interface {
 	AcquireFrom(ctx context.Context, worker int) (Slot, error)
 	// Workers gives the workers that are ready or may get ready. A worker keeps its identifier when its instance is replaced.
 	Workers() []int
-	// Pin keeps a worker that is to end for AcquireFrom until as many calls of Unpin: it knows what its sequences need.
-	Pin(worker int)
+	// Pin keeps a worker for AcquireFrom, also when it is to end, until as many calls of Unpin: it knows what its sequences need. It says no, and does
+	// nothing, for one that is to end already: it is none of Workers any more.
+	Pin(worker int) bool
 	Unpin(worker int)
 	// Free is how many slots could be had at once. It is a hint: the number may be another one a moment later.
 	Free() int
 }
 
+// ErrNotSent is what Execute says of a batch of which nothing was sent, because the instance had died or was to end, and no other was free: there may be
+// another slot for it.
+var ErrNotSent = errors.New("the batch was not sent: its instance has died or is to end")
+
 // Slot is the right to run one batch on an instance.
 type Slot interface {
+	// Execute runs the batch. The first call may end with ErrNotSent; the slot is then good for nothing but Release.
 	Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error)
+	// Continuous says that the instance that has run the batch answers in steps: each Execute is one of them.
+	Continuous() bool
 	// Retiring says that the instance is to take nothing new: who runs several batches on one slot ends soon.
 	Retiring() bool
 	Release() // exactly once; the last one lets a draining instance go

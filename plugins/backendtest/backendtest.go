@@ -3,6 +3,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -86,6 +87,8 @@ type Instance struct {
 	PredictFunc func(ctx context.Context, items []infer.Item) ([]infer.Result, error)
 	// StopFunc runs before the instance is gone in Stop; nil takes no time. Like a polite end it is given up at ctx's end.
 	StopFunc func(ctx context.Context) error
+	// Process is the PID that it says it has; 0 for one that no process has.
+	Process int
 
 	id   string
 	done chan struct{} // closed by end
@@ -107,8 +110,11 @@ func NewInstance(id string) *Instance {
 // ID implements backend.Instance.
 func (i *Instance) ID() string { return i.id }
 
-// PID implements backend.Instance. No process has that number.
-func (i *Instance) PID() int { return 1 << 30 }
+// PID implements backend.Instance.
+func (i *Instance) PID() int {
+	const nobodys = 1 << 30
+	return cmp.Or(i.Process, nobodys)
+}
 
 // Load implements backend.Instance.
 func (i *Instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, error) {

@@ -12,6 +12,8 @@ import (
 type Pool struct {
 	// AcquireFunc stands in for the pool's own waiting; nil hands out the slots.
 	AcquireFunc func(ctx context.Context) (backend.Slot, error)
+	// Steps says that the instances answer in steps (TorchServe's continuousBatching).
+	Steps bool
 
 	free chan backend.Instance // the free slots
 
@@ -52,7 +54,7 @@ func (p *Pool) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) { r
 func (p *Pool) Workers() []int { return []int{0} }
 
 // Pin implements backend.Pool: no worker of a Pool ends.
-func (p *Pool) Pin(int) {}
+func (p *Pool) Pin(int) bool { return true }
 
 // Unpin implements backend.Pool.
 func (p *Pool) Unpin(int) {}
@@ -100,6 +102,9 @@ func (s *Slot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 
 // Retiring implements backend.Slot: the instances of a Pool never retire.
 func (s *Slot) Retiring() bool { return false }
+
+// Continuous implements backend.Slot.
+func (s *Slot) Continuous() bool { return s.pool.Steps }
 
 // Release implements backend.Slot.
 func (s *Slot) Release() {

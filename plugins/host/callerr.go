@@ -8,13 +8,14 @@ import (
 	"syscall"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
 // What clients read, word for word as TorchServe says it.
 const textDied = "Worker died."
 
 // outOfMemoryCode is the exit code of a process that a shell or a container saw killed by SIGKILL, which is what the
-// kernel's out-of-memory killer sends. TorchServe reads it so, too.
+// kernel's out-of-memory killer sends, among others.
 const outOfMemoryCode = 128 + int(syscall.SIGKILL)
 
 // exitState is how a process ended.
@@ -22,6 +23,7 @@ type exitState struct {
 	code   int            // exit code; -1 when it was ended by a signal
 	signal syscall.Signal // 0 when it ended by itself
 	killed bool           // whether this server sent the signal
+	core   bool           // the kernel has written a core file
 }
 
 // String says it for people.
@@ -39,9 +41,11 @@ func (s exitState) String() string {
 // ending is the end of an instance, once it is known.
 type ending struct {
 	exit  exitState
-	asked bool     // the server has asked for it
-	cause error    // why the server killed it, nil if it did not
-	last  []string // its last lines on stderr
+	asked bool           // the server has asked for it
+	cause error          // why the server killed it, nil if it did not
+	last  []string       // its last lines on stderr
+	body  autopsy        // what was found
+	crash *backend.Crash // nil when it was asked for
 }
 
 // fault is what the calls that the end has cut off get, and what Err gives; nil is for an end that was asked for.
@@ -49,12 +53,19 @@ func (e *ending) fault() error {
 	if e.asked {
 		return nil
 	}
-	kind := fault.BackendDied
-	if e.exit.code == outOfMemoryCode || e.exit.signal == syscall.SIGKILL && !e.exit.killed {
-		kind = fault.BackendOutOfMemory
+	f := fault.New(fault.BackendDied, textDied, e.cause)
+	how := e.exit.String()
+	if e.crash != nil {
+		f.Cause = e.crash
+		if e.crash.Reason == backend.CrashOutOfMemory {
+			f.Kind, f.Message, f.Hint = fault.BackendOutOfMemory, outOfMemoryText(e.crash.Memory), outOfMemoryHint
+			how += "; " + e.crash.Memory.Evidence
+		}
 	}
-	f := fault.New(kind, textDied, e.cause)
-	f.Detail = lastWords(e.exit.String(), e.last)
+	if f.Kind == fault.BackendDied && !e.exit.killed && (e.exit.signal == syscall.SIGKILL || e.exit.code == outOfMemoryCode) {
+		f.Code = outOfMemoryStatus() // TorchServe's answer to every SIGKILL
+	}
+	f.Detail = lastWords(how, e.last)
 	return f
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
 func TestCallError(t *testing.T) {
@@ -26,6 +27,8 @@ func TestCallError(t *testing.T) {
 	died := &ending{exit: exitState{code: 3}, last: []string{"boo"}}
 	byCode := &ending{exit: exitState{code: 137}}
 	bySignal := &ending{exit: exitState{code: -1, signal: syscall.SIGKILL}}
+	starved := &ending{exit: exitState{code: -1, signal: syscall.SIGKILL}, body: autopsy{killed: true, memory: backend.CrashMemory{Kills: 3}}}
+	starved.crash = crashOf(starved, nil)
 	crashed := &ending{exit: exitState{code: -1, signal: syscall.SIGSEGV}}
 	killed := &ending{exit: exitState{code: -1, signal: syscall.SIGKILL, killed: true}, cause: broken}
 	asked := &ending{exit: exitState{}, asked: true}
@@ -37,8 +40,9 @@ func TestCallError(t *testing.T) {
 		text string // in message, cause or detail
 	}{
 		"died":                            {live, broken, died, fault.BackendDied, "exit status 3; its last lines on standard error:\nboo"},
-		"died, by code out of memory":     {live, broken, byCode, fault.BackendOutOfMemory, "exit status 137"},
-		"died, by signal out of memory":   {live, broken, bySignal, fault.BackendOutOfMemory, "killed by signal 9 (killed)"},
+		"died, by code of SIGKILL":        {live, broken, byCode, fault.BackendDied, "exit status 137"},
+		"died, by SIGKILL":                {live, broken, bySignal, fault.BackendDied, "killed by signal 9 (killed)"},
+		"died, out of memory":             {live, broken, starved, fault.BackendOutOfMemory, "oom_kill of its control group is 3"},
 		"crashed":                         {live, broken, crashed, fault.BackendDied, "signal 11"},
 		"killed by us":                    {live, broken, killed, fault.BackendDied, "killed by the server"},
 		"killed by us, why":               {live, broken, killed, fault.BackendDied, "connection reset"},
@@ -60,7 +64,10 @@ func TestCallError(t *testing.T) {
 		if all := err.Error() + "\n" + f.Detail; !strings.Contains(all, tc.text) {
 			t.Errorf("%s: %q is not in %q", name, tc.text, all)
 		}
-		if (f.Kind == fault.BackendDied || f.Kind == fault.BackendOutOfMemory) && f.Message != "Worker died." {
+		if died := tc.gone == byCode || tc.gone == bySignal || tc.gone == starved; died && fault.HTTPStatus(err) != outOfMemoryStatus() {
+			t.Errorf("%s: status %d; TorchServe's for a SIGKILL is 507", name, fault.HTTPStatus(err))
+		}
+		if f.Kind == fault.BackendDied && f.Message != "Worker died." || f.Kind == fault.BackendOutOfMemory && !strings.Contains(f.Message, "out of memory") {
 			t.Errorf("%s: message %q", name, f.Message)
 		}
 	}

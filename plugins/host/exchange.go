@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -22,6 +23,7 @@ type answer struct {
 // waiting is a Predict that waits.
 type waiting struct {
 	items  []infer.Item
+	sent   time.Time   // zero before it was
 	answer chan answer // room for one
 }
 
@@ -42,6 +44,7 @@ type exchange struct {
 	lastID  uint64
 	waiting map[uint64]waiting
 	queue   []outgoing // in their order; bounded by the number of Predict calls
+	served  uint64     // batches that were answered
 }
 
 func newExchange(stream grpc.ClientStream, maxResponse int64) *exchange {
@@ -71,11 +74,13 @@ func (x *exchange) submit(id uint64, items []infer.Item, frames frame.Buffers) <
 	return w.answer
 }
 
-// forget drops what comes for a batch.
-func (x *exchange) forget(id uint64) {
+// forget drops what comes for a batch, and says whether that was sent.
+func (x *exchange) forget(id uint64) (sent bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	w, waits := x.waiting[id]
 	delete(x.waiting, id)
+	return !waits || !w.sent.IsZero()
 }
 
 // cancel takes a batch back if it was not sent yet, and else says that nobody waits for it.
@@ -128,6 +133,10 @@ func (x *exchange) pop() (outgoing, bool) {
 	}
 	o := x.queue[0]
 	x.queue = slices.Delete(x.queue, 0, 1)
+	if w, ok := x.waiting[o.id]; ok && o.batch {
+		w.sent = time.Now()
+		x.waiting[o.id] = w
+	}
 	return o, true
 }
 
@@ -197,6 +206,7 @@ func (x *exchange) find(head frame.Head) (waiting, bool) {
 	w, ok := x.waiting[head.BatchID]
 	if head.Kind == frame.KindResults {
 		delete(x.waiting, head.BatchID)
+		x.served++
 	}
 	return w, ok
 }

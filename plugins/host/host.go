@@ -2,6 +2,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/flambeau-serve/flambeau/internal/cgroup"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 	backendv1 "github.com/flambeau-serve/flambeau/proto/backend/v1"
@@ -33,6 +35,8 @@ type Options struct {
 	MaxMessageBytes int
 	// Limits bound Launch (Start), Load (Load) and Stop (Stop), in addition to the contexts of the calls.
 	Limits backend.Limits
+	// Heartbeat says how processes are found that live and do nothing. Zero values mean the defaults.
+	Heartbeat Heartbeat
 	// Logger gets go-plugin's events at debug level; nil drops them.
 	Logger *slog.Logger
 }
@@ -60,6 +64,7 @@ type Launcher struct {
 	opts    Options
 	lock    *os.File // of SocketDir
 	starter *starter
+	kills   *killWatch
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
@@ -77,6 +82,8 @@ func New(opts Options) (*Launcher, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	opts.Heartbeat.Interval = cmp.Or(opts.Heartbeat.Interval, DefaultInterval)
+	opts.Heartbeat.Patience = cmp.Or(opts.Heartbeat.Patience, DefaultPatience)
 	dir, err := filepath.Abs(opts.SocketDir)
 	if opts.SocketDir == "" || err != nil {
 		return nil, fmt.Errorf("host: SocketDir %q is required: %w", opts.SocketDir, err)
@@ -90,7 +97,9 @@ func New(opts Options) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Launcher{opts: opts, lock: lock, starter: newStarter(), instances: make(map[*instance]struct{})}, nil
+	return &Launcher{
+		opts: opts, lock: lock, starter: newStarter(), kills: newKillWatch(cgroup.System{}), instances: make(map[*instance]struct{}),
+	}, nil
 }
 
 // takeSocketDir makes sure that the folder is this launcher's alone, and empties it. The file keeps it so until it is closed.
@@ -138,7 +147,7 @@ func (l *Launcher) Launch(ctx context.Context, spec backend.ProcessSpec) (backen
 	limit := l.opts.Limits.Start
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it gave no handshake within %v, the start limit", limit))
 	defer cancel()
-	p := newProcess(spec, l.starter)
+	p := newProcess(spec, l.starter, l.kills)
 	client := plugin.NewClient(l.clientConfig(p))
 	// go-plugin's calls know no context: the end of the process ends them.
 	unwatch := context.AfterFunc(ctx, func() { p.kill(context.Cause(ctx)) })
@@ -157,6 +166,7 @@ func (l *Launcher) Launch(ctx context.Context, spec backend.ProcessSpec) (backen
 	l.instances[i] = struct{}{}
 	late := l.closed
 	l.mu.Unlock()
+	i.workers.Go(i.watch)
 	go i.attend()
 	if late { // Close does not know of it
 		return nil, fault.New(fault.StartFailed, textClosing, i.Stop(ctx))

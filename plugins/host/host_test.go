@@ -354,43 +354,6 @@ func TestLaunchIsGivenUp(t *testing.T) {
 	wantFault(t, <-result, fault.StartFailed, "given up", "no longer wanted")
 }
 
-func TestDeaths(t *testing.T) {
-	t.Parallel()
-	kill := func(sig syscall.Signal) func(pid int) {
-		return func(pid int) { _ = syscall.Kill(pid, sig) }
-	}
-	for name, tc := range map[string]struct {
-		mode  reexec.Mode
-		kill  func(pid int)
-		kind  fault.Kind
-		texts []string
-	}{
-		"crash":   {reexec.Crash, nil, fault.BackendDied, []string{"exit status 3", "about to crash"}},
-		"137":     {reexec.Exit137, nil, fault.BackendOutOfMemory, []string{"exit status 137"}},
-		"sigkill": {reexec.Wedge, kill(syscall.SIGKILL), fault.BackendOutOfMemory, []string{"signal 9"}},
-		"sigterm": {reexec.Wedge, kill(syscall.SIGTERM), fault.BackendDied, []string{"signal 15"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inst := ready(t, newLauncher(t), reexec.Spec(tc.mode))
-			if tc.kill != nil {
-				defer time.AfterFunc(100*time.Millisecond, func() { tc.kill(inst.PID()) }).Stop()
-			}
-			_, err := inst.Predict(t.Context(), []infer.Item{item("a")})
-			wantFault(t, err, tc.kind, tc.texts...)
-			if fault.Message(err) != "Worker died." {
-				t.Errorf("message %q", fault.Message(err))
-			}
-			<-inst.Done()
-			wantFault(t, inst.Err(), tc.kind, tc.texts...)
-			if err := inst.Stop(t.Context()); err != nil {
-				t.Errorf("stop after death: %v", err)
-			}
-			wantFault(t, inst.Err(), tc.kind)
-		})
-	}
-}
-
 func TestContextEndsPredict(t *testing.T) {
 	t.Parallel()
 	inst := ready(t, newLauncher(t, func(o *host.Options) { o.Limits.Stop = shortLimit }), reexec.Spec(reexec.Wedge))

@@ -36,7 +36,7 @@ type instance struct {
 	// life is the context of the stream, which outlives the call that opens it; attend ends it.
 	life    context.Context //nolint:containedctx // see above
 	endLife context.CancelFunc
-	workers sync.WaitGroup // the stream's goroutines
+	workers sync.WaitGroup // the stream's goroutines, and watch
 
 	done   chan struct{} // closed by attend
 	ending *ending       // set before done is closed
@@ -44,6 +44,7 @@ type instance struct {
 	mu       sync.Mutex // guards the fields below
 	asked    bool       // Stop was called
 	loading  bool       // Load was called
+	inLoad   bool       // and has not come back
 	exchange *exchange  // nil before Load has succeeded
 }
 
@@ -62,8 +63,13 @@ func newInstance(id string, l *Launcher, p *process, client *plugin.Client, conn
 func (i *instance) attend() {
 	<-i.process.done
 	i.mu.Lock()
-	i.ending = &ending{exit: i.process.exit, asked: i.asked, cause: i.process.killCause(), last: i.process.last.get()}
+	e := &ending{exit: i.process.exit, asked: i.asked, cause: i.process.killCause(), last: i.process.last.get(), body: i.process.body}
+	x, loading := i.exchange, i.inLoad
 	i.mu.Unlock()
+	if !e.asked {
+		e.crash = i.report(e, x, loading)
+	}
+	i.ending = e
 	i.endLife()
 	i.client.Kill() // closes the connection and waits for go-plugin's goroutines; the process is gone already
 	i.workers.Wait()
@@ -72,6 +78,18 @@ func (i *instance) attend() {
 	}
 	close(i.done)
 	i.launcher.forget(i)
+}
+
+// report is the crash of an end that nobody had asked for. x is nil before the model was loaded.
+func (i *instance) report(e *ending, x *exchange, loading bool) *backend.Crash {
+	c := crashOf(e, i.process.wordsOf())
+	c.Instance, c.PID, c.Loading = i.id, i.process.pid(), loading
+	c.Ran = e.body.at.Sub(i.process.began).Seconds()
+	c.Requests = []backend.CrashRequest{}
+	if x != nil {
+		c.Requests, c.Served = x.requestsOf(e.body.at)
+	}
+	return c
 }
 
 // ID implements backend.Instance.
@@ -105,11 +123,12 @@ func (i *instance) gone() *ending {
 func (i *instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, error) {
 	i.mu.Lock()
 	again := i.loading
-	i.loading = true
+	i.loading, i.inLoad = true, !again
 	i.mu.Unlock()
 	if again {
 		return backend.Info{}, fault.New(fault.Internal, "a worker process loads one model, once", nil)
 	}
+	defer i.loaded()
 	limit := i.launcher.opts.Limits.Load
 	timeout := fault.Newf(fault.LoadFailed, "the model did not load within %v, the load limit", limit)
 	timeout.Hint = "Raise the model's startup timeout, or see in the log what takes so long."
@@ -134,6 +153,13 @@ func (i *instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, 
 		i.launcher.opts.Logger.WarnContext(ctx, "what a worker says about its model cannot be read", "worker_pid", i.PID(), "error", err.Error())
 	}
 	return info, nil
+}
+
+// loaded notes that Load has come back; before that it has waited for the end of a process that has died.
+func (i *instance) loaded() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.inLoad = false
 }
 
 func (i *instance) openExchange(maxResponse int64) error {
@@ -170,13 +196,13 @@ func (i *instance) Predict(ctx context.Context, items []infer.Item) ([]infer.Res
 	case a := <-answer:
 		return a.results, a.err
 	case <-i.done:
-		x.forget(id)
+		sent := x.forget(id)
 		select {
 		case a := <-answer: // it answered, and ended then
 			return a.results, a.err
 		default:
 		}
-		return nil, callError(ctx, nil, i.ending)
+		return nil, undelivered(callError(ctx, nil, i.ending), sent)
 	case <-ctx.Done():
 		x.cancel(id)
 		return nil, i.callError(ctx, ctx.Err())

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/flambeau-serve/flambeau/plugins/backend"
@@ -15,7 +16,7 @@ import (
 // Sizes of what is kept of a process's output.
 const (
 	maxLine      = 64 << 10 // bytes of a line; a longer one comes in pieces
-	keptLines    = 50       // last lines of stderr
+	keptLines    = 50       // last lines of each stream
 	maxKeptBytes = 4 << 10  // of one of them
 )
 
@@ -77,7 +78,7 @@ func (s *splitter) flush() {
 type lineParser struct {
 	stream    backend.Stream
 	out       func(backend.OutputLine)
-	keep      *lastLines // nil: the lines are not kept
+	keep      *lastLines
 	marker    backendv1.Marker
 	continued bool // the line before was cut
 	skipping  bool // it was a marker
@@ -97,33 +98,65 @@ func (p *lineParser) line(b []byte, cut bool) {
 		}
 	default:
 		text := strings.ToValidUTF8(string(b), "\uFFFD")
-		if p.keep != nil {
-			p.keep.add(text)
-		}
+		p.keep.add(text)
 		p.out(backend.OutputLine{Stream: p.stream, Level: p.marker.Level, RequestIDs: p.marker.IDs, Text: text})
 	}
 }
 
-// lastLines keeps the last lines that were added. It is safe for concurrent use.
+// lastLines keeps the last lines that were added, and those that say why a process ends: many more may follow them. It is safe for concurrent use.
 type lastLines struct {
-	mu    sync.Mutex // guards lines
-	lines []string
+	mu    sync.Mutex // guards the fields below
+	lines []keptLine
+	fatal []keptLine // the last one that begins the report of a death, and some after it
+}
+
+// keptFatal is how many lines of such a report are kept.
+const keptFatal = 5
+
+// beginsReport knows how Go and Python begin to tell why they end.
+func beginsReport(line string) bool {
+	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "Fatal Python error: ")
+}
+
+// keptLine is a line and when it came.
+type keptLine struct {
+	at   time.Time
+	text string
 }
 
 func (l *lastLines) add(line string) {
 	if len(line) > maxKeptBytes {
 		line = strings.ToValidUTF8(line[:maxKeptBytes], "") + "…"
 	}
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if beginsReport(line) {
+		l.fatal = make([]keptLine, 0, keptFatal)
+	}
+	if l.fatal != nil && len(l.fatal) < keptFatal {
+		l.fatal = append(l.fatal, keptLine{now, line})
+	}
 	if len(l.lines) == keptLines {
 		l.lines = slices.Delete(l.lines, 0, 1)
 	}
-	l.lines = append(l.lines, line)
+	l.lines = append(l.lines, keptLine{now, line})
+}
+
+// timed gives the lines that are kept: of a report that is longer than what is kept, the beginning and the end.
+func (l *lastLines) timed() []keptLine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.fatal) == 0 || slices.Contains(l.lines, l.fatal[0]) {
+		return slices.Clone(l.lines)
+	}
+	return slices.Concat(l.fatal, l.lines[min(len(l.fatal), len(l.lines)):])
 }
 
 func (l *lastLines) get() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.lines)
+	var texts []string
+	for _, line := range l.timed() {
+		texts = append(texts, line.text)
+	}
+	return texts
 }

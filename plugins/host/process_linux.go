@@ -37,9 +37,13 @@ type process struct {
 	logs      []*os.File
 	readers   sync.WaitGroup // of logs
 	last      lastLines      // of stderr
+	lastOut   lastLines      // of stdout
+	kills     *killWatch
+	began     time.Time // set by start
 
 	done chan struct{} // closed by watch, after everything else; never if the process was not started
 	exit exitState     // set before done is closed
+	body autopsy       // the same
 
 	mu      sync.Mutex // guards the fields below
 	cmd     *exec.Cmd  // nil before the start
@@ -47,15 +51,18 @@ type process struct {
 	cause   error      // why, nil if there is nothing to add
 	gone    bool       // not to be signalled any more: its number may be another's
 	failure error      // why it could not be started
+	member  membership // of a control group
+	peak    int64      // the most resident bytes that were seen
+	address int64      // limit of its address space, 0 for none
 }
 
 var _ runner.Runner = (*process)(nil)
 
-func newProcess(spec backend.ProcessSpec, s *starter) *process {
+func newProcess(spec backend.ProcessSpec, s *starter, kills *killWatch) *process {
 	if spec.Output == nil {
 		spec.Output = func(backend.OutputLine) {}
 	}
-	return &process{spec: spec, starter: s, done: make(chan struct{})}
+	return &process{spec: spec, starter: s, kills: kills, done: make(chan struct{})}
 }
 
 // runner is go-plugin's way in: it hands over what it adds to the environment, and its folder for the socket.
@@ -113,14 +120,16 @@ func (p *process) start() error {
 	p.handshake = &handshakeReader{file: handshakeR}
 	p.lifeline = lifelineW
 	p.logs = []*os.File{stdoutR, stderrR}
-	p.readers.Go(func() { readLog(stdoutR, &lineParser{stream: backend.Stdout, out: p.spec.Output}) })
+	p.readers.Go(func() { readLog(stdoutR, &lineParser{stream: backend.Stdout, out: p.spec.Output, keep: &p.lastOut}) })
 	p.readers.Go(func() { readLog(stderrR, &lineParser{stream: backend.Stderr, out: p.spec.Output, keep: &p.last}) })
+	p.began = time.Now()
 	p.mu.Lock()
 	p.cmd = cmd
 	if p.doomed {
 		p.signalGroup()
 	}
 	p.mu.Unlock()
+	p.observe()
 	go p.watch()
 	return nil
 }
@@ -129,6 +138,7 @@ func (p *process) start() error {
 func (p *process) watch() {
 	defer close(p.done)
 	awaitExit(p.cmd.Process.Pid)
+	p.body.at = time.Now()
 	p.mu.Lock()
 	p.signalGroup() // its children: while it is not reaped, its number cannot be another group's
 	p.gone = true
@@ -141,8 +151,10 @@ func (p *process) watch() {
 		if status.Signaled() {
 			p.exit.signal = status.Signal()
 			p.exit.killed = killed && status.Signal() == syscall.SIGKILL
+			p.exit.core = status.CoreDump()
 		}
 	}
+	p.examine()
 	p.handshake.close()
 	closeFile(p.lifeline)
 	for _, f := range p.logs {

@@ -99,8 +99,12 @@ func TestPython(t *testing.T) {
 		inst := ready(t, newLauncher(t), spec)
 		defer time.AfterFunc(200*time.Millisecond, func() { _ = syscall.Kill(inst.PID(), syscall.SIGKILL) }).Stop()
 		_, err := predictOne(t, inst, "wait")
-		wantFault(t, err, fault.BackendOutOfMemory, "signal 9")
+		wantFault(t, err, fault.BackendDied, "signal 9")
 		<-inst.Done()
+	})
+	t.Run("heartbeats", func(t *testing.T) {
+		t.Parallel()
+		testPythonHeartbeats(t, spec)
 	})
 	t.Run("exit in a batch", func(t *testing.T) {
 		t.Parallel()

@@ -19,10 +19,10 @@ const (
 
 // Options are what a Command needs.
 type Options struct {
-	ONNX    string // the program flambeau-onnx; "" or one that is not there: ONNX models are refused, with what to do
-	Library string // ONNX Runtime's library, or its folder; "": where it usually is
-	Prefix  string // of the Python environment that may hold ONNX Runtime, "" for none
-	CPUs    int    // processors that the server may use
+	ONNX    string        // the program flambeau-onnx; "" or one that is not there: ONNX models are refused, with what to do
+	Library string        // ONNX Runtime's library, or its folder; "": where it usually is
+	Prefix  func() string // of the Python environment that may hold ONNX Runtime, "" for none; nil: there is none
+	CPUs    int           // processors that the server may use
 	Env     []string
 	Hidden  func(name string) bool // variables of Env that backends must not see; nil hides none
 }
@@ -61,8 +61,11 @@ func (c *Command) environment(workers int) []string {
 	if c.opts.Library != "" {
 		env = append(env, libraryVariable+"="+c.opts.Library)
 	}
-	if c.opts.Prefix != "" {
-		env = append(env, prefixVariable+"="+c.opts.Prefix)
+	if c.opts.Prefix == nil {
+		return env
+	}
+	if prefix := c.opts.Prefix(); prefix != "" {
+		env = append(env, prefixVariable+"="+prefix)
 	}
 	return env
 }

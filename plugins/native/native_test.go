@@ -12,7 +12,7 @@ func TestONNX(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "flambeau-onnx")
 	c := New(Options{
-		ONNX: program, CPUs: 8, Library: "/ort", Prefix: "/venv", Env: []string{"A=1", "SECRET=2", "FLAMBEAU_HOME=/x"},
+		ONNX: program, CPUs: 8, Library: "/ort", Prefix: func() string { return "/venv" }, Env: []string{"A=1", "SECRET=2", "FLAMBEAU_HOME=/x"},
 		Hidden: func(name string) bool { return name == "SECRET" },
 	})
 	if _, err := c.ONNX("/m", 1); err == nil || !strings.Contains(err.Error(), program) {

@@ -153,6 +153,68 @@ func sameTexts(got *tensor.Tensor, want []session.Value) string {
 	return ""
 }
 
+// TestAsTheirLibraries asks models of scikit-learn, LightGBM and XGBoost in JSON, each request alone and all together, and compares with what the libraries themselves say.
+func TestAsTheirLibraries(t *testing.T) {
+	prefix := environment(t)
+	files, err := filepath.Glob(filepath.Join(models(t, prefix), "*/library.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 && os.Getenv("FLAMBEAU_TEST_REQUIRED") == "" {
+		t.Skip("the environment of FLAMBEAU_TEST_PYTHON lacks scikit-learn, LightGBM, XGBoost or their converters")
+	}
+	if len(files) != 14 {
+		t.Fatalf("there are %d models, want 14", len(files))
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pairs []struct {
+				Request json.RawMessage `json:"request"`
+				Answer  any             `json:"answer"`
+			}
+			if err := json.Unmarshal(text, &pairs); err != nil || len(pairs) == 0 {
+				t.Fatal(err, len(pairs))
+			}
+			h := open(t, prefix, filepath.Dir(file))
+			var items []handlersdk.Item
+			for i := range pairs {
+				items = append(items, item("application/json", pairs[i].Request))
+			}
+			check := func(how string, k int, r handlersdk.Result) {
+				t.Helper()
+				var got any
+				unmarshal(t, r, &got)
+				if err := near(got, pairs[k].Answer, 1e-4); err != nil {
+					t.Errorf("%s, request %d: %v; got %s", how, k, err, r.Body)
+				}
+			}
+			for k := range items {
+				results, err := h.Handle(t.Context(), items[k:k+1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				check("alone", k, results[0])
+			}
+			for _, how := range []string{"compared", "together"} { // the first time the handler runs both ways
+				results, err := h.Handle(t.Context(), items)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for k := range results {
+					check(how, k, results[k])
+				}
+			}
+			if !h.proven {
+				t.Errorf("its requests are not joined: %s -> %s", describe(h.session.Inputs), describe(h.session.Outputs))
+			}
+		})
+	}
+}
+
 // TestFixedBatch: a model that takes one row gets several one by one.
 func TestFixedBatch(t *testing.T) {
 	prefix := environment(t)

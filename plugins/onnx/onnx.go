@@ -2,6 +2,7 @@
 package onnx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 type Options struct {
 	Library []string // where ONNX Runtime is looked for, the best first
 	Threads int      // for a model that does not say; 0: one
+	Config  string   // the file with the model's settings; "": the one in its folder
 	Logger  *slog.Logger
 }
 
@@ -32,8 +34,8 @@ type Handler struct {
 	session *session.Session
 	names   []string // of the outputs
 	task    task     // what the model is for; nil: tensors in, tensors out
-	// joins says that rows of several requests may go through the model together: all inputs and outputs have a first dimension of any length. proven says
-	// that this was tried: the rows' answers were the same as alone.
+	// joins says that rows of several requests may go through the model together: all inputs have a first dimension of any length, and so have the outputs, as far as
+	// the model knows. proven says that this was tried: the rows' answers were the same as alone.
 	joins, proven bool
 	loops         bool // all inputs have a first dimension of one: several rows are given one by one
 }
@@ -58,18 +60,18 @@ func (h *Handler) Initialize(_ context.Context, m handlersdk.Model) error {
 	if err != nil {
 		return err
 	}
-	settings, err := readSettings(m.Dir)
+	settings, err := readSettings(cmp.Or(h.opts.Config, filepath.Join(m.Dir, settingsFile)))
 	if err != nil {
 		return err
 	}
-	if h.session, err = session.Open(file, sessionOptions(settings.session, h.opts.Threads, m.GPU)); err != nil {
+	if err := h.open(file, sessionOptions(settings.session, h.opts.Threads, m.GPU)); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(file), err)
 	}
 	h.model = m
 	for _, p := range h.session.Outputs {
 		h.names = append(h.names, p.Name)
 	}
-	h.joins = everyFirst(h.session.Inputs, -1) && everyFirst(h.session.Outputs, -1)
+	h.joins = everyFirst(h.session.Inputs, -1) && everyFirst(h.session.Outputs, -1, 1)
 	h.loops = everyFirst(h.session.Inputs, 1)
 	if settings.apart {
 		h.joins = false
@@ -80,6 +82,22 @@ func (h *Handler) Initialize(_ context.Context, m handlersdk.Model) error {
 	h.opts.Logger.Info("ONNX model opened", "file", filepath.Base(file), "onnxruntime", version, "inputs", describe(h.session.Inputs),
 		"outputs", describe(h.session.Outputs), "batches", h.joins)
 	return nil
+}
+
+// open opens the model. Converters of LightGBM declare one label, and give one for each row: ONNX Runtime would write a warning in each run.
+func (h *Handler) open(file string, o session.Options) (err error) {
+	if h.session, err = session.Open(file, o); err != nil {
+		return err
+	}
+	if !everyFirst(h.session.Inputs, -1) || !everyFirst(h.session.Outputs, -1, 1) || everyFirst(h.session.Outputs, -1) {
+		return nil
+	}
+	if err := h.session.Close(); err != nil {
+		return err
+	}
+	o.ErrorsOnly = true
+	h.session, err = session.Open(file, o)
+	return err
 }
 
 // modelFile finds the model in a folder: the file that is named, else model.onnx, else the only one.
@@ -136,9 +154,11 @@ func hasDevices(provider string) bool {
 	return name == "cuda" || name == "tensorrt"
 }
 
-// everyFirst says whether there are ports and all have such a first dimension. What is no tensor is told by its rows after a run.
-func everyFirst(ports []session.Port, first int64) bool {
-	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p session.Port) bool { return p.IsTensor() && (len(p.Shape) == 0 || p.Shape[0] != first) })
+// everyFirst says whether there are ports and all have one of these first dimensions. What is no tensor is told by its rows after a run.
+func everyFirst(ports []session.Port, first ...int64) bool {
+	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p session.Port) bool {
+		return p.IsTensor() && (len(p.Shape) == 0 || !slices.Contains(first, p.Shape[0]))
+	})
 }
 
 func describe(ports []session.Port) string {
@@ -162,13 +182,34 @@ func describePort(p *session.Port) string {
 // Features implements handlersdk.Featured.
 func (h *Handler) Features() []string { return []string{handlersdk.FeatureOIPBinary} }
 
+// manyRows is told of a model that takes any number of rows, when batchSize says nothing: what Triton makes of such a model. Nothing is bounded by it.
+const manyRows = 4
+
 // Describe implements handlersdk.Describer.
 func (h *Handler) Describe() handlersdk.Description {
 	d := handlersdk.Description{Platform: "onnxruntime_onnx", Inputs: describedPorts(h.session.Inputs), Outputs: describedPorts(h.session.Outputs)}
+	d.Accepts = h.accepts()
 	if h.joins {
-		d.MaxBatch = max(h.model.BatchSize, 1)
+		d.MaxBatch = manyRows
+		if h.model.BatchSize > 1 {
+			d.MaxBatch = h.model.BatchSize
+		}
 	}
 	return d
+}
+
+// accepts are the media types of what /predictions takes.
+func (h *Handler) accepts() []string {
+	switch h.task.(type) {
+	case *pictures:
+		return []string{"image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff", "multipart/form-data"}
+	case *texts:
+		return []string{"text/plain", jsonType}
+	}
+	if len(h.session.Inputs) != 1 {
+		return []string{jsonType, "multipart/form-data"}
+	}
+	return []string{jsonType, npyType, binaryType, "multipart/form-data"}
 }
 
 // describedPorts are ports in the words of the Open Inference Protocol, where what is no tensor travels as texts.

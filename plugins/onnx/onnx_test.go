@@ -15,7 +15,7 @@ import (
 )
 
 // environment gives the Python environment with onnxruntime and the models of the tests, or skips the test.
-func environment(t *testing.T) string {
+func environment(t testing.TB) string {
 	t.Helper()
 	python := os.Getenv("FLAMBEAU_TEST_PYTHON")
 	if python == "" {
@@ -35,7 +35,7 @@ func environment(t *testing.T) string {
 }
 
 // magika loads the model of the package magika.
-func magika(t *testing.T) *Handler {
+func magika(t testing.TB) *Handler {
 	t.Helper()
 	prefix := environment(t)
 	dirs, err := filepath.Glob(filepath.Join(prefix, "lib/python3*/site-packages/magika/models/standard_v3_3"))

@@ -86,11 +86,23 @@ func TestBinaryRequests(t *testing.T) {
 func TestDescription(t *testing.T) {
 	h := magika(t)
 	want := handlersdk.Description{
-		Platform: "onnxruntime_onnx", MaxBatch: 1, Inputs: []handlersdk.Port{{Name: "bytes", DataType: tensor.Int32, Shape: []int64{-1, 2048}}},
+		Platform: "onnxruntime_onnx", MaxBatch: manyRows, Inputs: []handlersdk.Port{{Name: "bytes", DataType: tensor.Int32, Shape: []int64{-1, 2048}}},
 		Outputs: []handlersdk.Port{{Name: "target_label", DataType: tensor.FP32, Shape: []int64{-1, 214}}},
+		Accepts: []string{"application/json", "application/x-npy", "application/octet-stream", "multipart/form-data"},
 	}
 	if got := h.Describe(); !cmp.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))
+	}
+	// What clients read as max_batch_size: without batchSize what Triton says of such a model, else that.
+	for batchSize, want := range map[int]int{0: manyRows, 1: manyRows, 2: 2, 64: 64} {
+		h.model.BatchSize = batchSize
+		if got := h.Describe().MaxBatch; got != want {
+			t.Errorf("batchSize %d is told as max_batch %d, want %d", batchSize, got, want)
+		}
+	}
+	h.joins = false // a first dimension that is fixed, or batching: false
+	if got := h.Describe().MaxBatch; got != 0 {
+		t.Errorf("max_batch is %d for a model without rows", got)
 	}
 	if !slices.Contains(h.Features(), handlersdk.FeatureOIPBinary) {
 		t.Errorf("features %v", h.Features())

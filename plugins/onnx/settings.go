@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/goccy/go-yaml"
 
@@ -87,8 +86,8 @@ type providerSettings struct {
 }
 
 // readSettings reads how the model is to be run. No file: the defaults.
-func readSettings(dir string) (settings, error) {
-	text, err := readBounded(filepath.Join(dir, settingsFile), maxSettings)
+func readSettings(file string) (settings, error) {
+	text, err := readBounded(file, maxSettings)
 	if errors.Is(err, os.ErrNotExist) {
 		return parseSettings(nil)
 	}

@@ -2,22 +2,23 @@
 package python
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
-// Options are what the command of a worker depends on. Interpreter and Home are required.
+// Options are what the command of a worker depends on. Find is required.
 type Options struct {
-	Interpreter string // Python for the runtime "python"
-	Python3     string // Python for the runtime "python3"; "" means Interpreter
-	Home        string // folder of the packages flambeau and ts
-	Library     string // libflambeau.so; "" means flambeau/_lib/libflambeau.so in Home
+	// Find looks where the parts of a worker are on this machine. It is asked when a worker needs them, until it has found them: a Python that is
+	// installed while the server runs is used. It may be called several times at once.
+	Find func() (Place, error)
 	// Env is the environment that workers inherit, KEY=VALUE.
 	Env []string
 	// Hidden says which variables of Env workers must not see; nil hides none.
@@ -30,9 +31,36 @@ type Options struct {
 	IPEX, IPEXGPU bool
 }
 
-// Command makes the commands of workers.
+// Place is where the parts of a Python worker are. Interpreter and Home are required.
+type Place struct {
+	Interpreter string // Python for the runtime "python"
+	Python3     string // Python for the runtime "python3"; "" means Interpreter
+	Home        string // folder of the packages flambeau and ts
+	Library     string // libflambeau.so; "" means flambeau/_lib/libflambeau.so in Home
+}
+
+// MissingError says which part of a Python worker this machine does not have, and what to do about it. Models without Python are served all the same.
+type MissingError struct{ Cause error }
+
+// Error is the cause's text.
+func (e *MissingError) Error() string { return e.Cause.Error() }
+
+// Unwrap gives the cause.
+func (e *MissingError) Unwrap() error { return e.Cause }
+
+// NoPython is true: it is the machine that lacks something, and not the model.
+func (e *MissingError) NoPython() bool { return true }
+
+// Command makes the commands of workers. Its methods are safe for concurrent use.
 type Command struct {
-	opts   Options
+	opts  Options
+	found atomic.Pointer[parts] // nil until they were found
+}
+
+// parts are what was found, and what follows from it.
+type parts struct {
+	Place
+
 	script string
 	env    []string
 }
@@ -68,28 +96,46 @@ func (x Extras) Add(spec backend.ProcessSpec) backend.ProcessSpec {
 // ownVariables are the server's and the process border's: a worker gets its own values or none.
 var ownVariables = [...]string{"FLAMBEAU_PLUGIN", "FLAMBEAU_MAX_MESSAGE_BYTES", "FLAMBEAU_LIBRARY", "FLAMBEAU_HOME", "FLAMBEAU_PYTHON", "FLAMBEAU_METRICS_CONFIG", packagesVariable, installedVariable}
 
-// New looks whether the worker and its library are there.
+// New makes a Command. Nothing is looked for before a worker needs it.
 func New(opts Options) (*Command, error) {
-	if opts.Interpreter == "" || opts.Home == "" {
-		return nil, errors.New("python: Interpreter and Home are required")
+	if opts.Find == nil {
+		return nil, errors.New("python: Find is required")
 	}
-	if opts.Python3 == "" {
-		opts.Python3 = opts.Interpreter
-	}
-	if opts.Library == "" {
-		opts.Library = filepath.Join(opts.Home, "flambeau", "_lib", "libflambeau.so")
-	}
-	c := &Command{opts: opts, script: filepath.Join(opts.Home, "flambeau", "worker", "__main__.py")}
-	for _, file := range []string{c.script, opts.Library} {
-		if _, err := os.Stat(file); err != nil {
-			return nil, fmt.Errorf("a part of the Python worker is missing: %w; install the flambeau wheel again, or run `make build` in a checkout", err)
-		}
-	}
-	c.env = c.environment()
-	return c, nil
+	return &Command{opts: opts}, nil
 }
 
-func (c *Command) environment() []string {
+// parts finds the parts of a worker, the first time that they are all there. Its errors are MissingErrors.
+func (c *Command) parts() (*parts, error) {
+	if p := c.found.Load(); p != nil {
+		return p, nil
+	}
+	place, err := c.opts.Find()
+	if err != nil {
+		return nil, &MissingError{err}
+	}
+	if place.Interpreter == "" || place.Home == "" {
+		return nil, errors.New("python: Interpreter and Home are required")
+	}
+	place.Python3 = cmp.Or(place.Python3, place.Interpreter)
+	place.Library = cmp.Or(place.Library, filepath.Join(place.Home, "flambeau", "_lib", "libflambeau.so"))
+	p := &parts{Place: place, script: filepath.Join(place.Home, "flambeau", "worker", "__main__.py")}
+	for _, file := range []string{p.script, place.Library} {
+		if _, err := os.Stat(file); err != nil {
+			return nil, &MissingError{fmt.Errorf("a part of the Python worker is missing: %w; install the flambeau wheel again, or run `make build` in a checkout", err)}
+		}
+	}
+	p.env = c.environment(place.Library)
+	c.found.CompareAndSwap(nil, p) // several may have looked at once, and found the same
+	return c.found.Load(), nil
+}
+
+// Missing looks whether a worker could be started, and says what it lacks; nil when nothing is missing.
+func (c *Command) Missing() error {
+	_, err := c.parts()
+	return err
+}
+
+func (c *Command) environment(library string) []string {
 	var env []string
 	for _, entry := range c.opts.Env {
 		name, _, _ := strings.Cut(entry, "=")
@@ -102,7 +148,7 @@ func (c *Command) environment() []string {
 		env = append(env, "FLAMBEAU_METRICS_CONFIG="+c.opts.MetricsConfig)
 	}
 	return append(env,
-		"FLAMBEAU_LIBRARY="+c.opts.Library,
+		"FLAMBEAU_LIBRARY="+library,
 		fmt.Sprintf("TS_DECODE_INPUT_REQUEST=%t", c.opts.DecodeInput),
 		fmt.Sprintf("TS_IPEX_ENABLE=%t", c.opts.IPEX),
 		fmt.Sprintf("TS_IPEX_GPU_ENABLE=%t", c.opts.IPEXGPU),
@@ -118,17 +164,31 @@ func (c *Command) isOwn(name string) bool {
 	return strings.HasPrefix(name, "TS_DECODE_INPUT_REQUEST") || strings.HasPrefix(name, "TS_IPEX_")
 }
 
-// Interpreter is the Python of workers whose models do not choose another one.
-func (c *Command) Interpreter() string { return c.opts.Interpreter }
+// Prefix is the environment that the workers' Python belongs to, "" where there is none.
+func (c *Command) Prefix() string {
+	p, err := c.parts()
+	if err != nil {
+		return ""
+	}
+	return filepath.Dir(filepath.Dir(p.Interpreter))
+}
 
 // InstallScript is the program that installs models' requirements; plugins/python/deps runs it.
-func (c *Command) InstallScript() string {
-	return filepath.Join(c.opts.Home, "flambeau", "dependencies.py")
+func (c *Command) InstallScript() (string, error) {
+	return c.packaged("flambeau", "dependencies.py")
 }
 
 // InspectScript is the program that reads the code of archives; plugins/python/inspect runs it.
-func (c *Command) InspectScript() string {
-	return filepath.Join(c.opts.Home, "flambeau", "inspection", "__main__.py")
+func (c *Command) InspectScript() (string, error) {
+	return c.packaged("flambeau", "inspection", "__main__.py")
+}
+
+func (c *Command) packaged(path ...string) (string, error) {
+	p, err := c.parts()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(append([]string{p.Home}, path...)...), nil
 }
 
 // WithoutBytecode makes a worker write no bytecode beside the code that it imports. Python takes bytecode for that of a source file by its size and the
@@ -140,13 +200,16 @@ func WithoutBytecode(spec backend.ProcessSpec) backend.ProcessSpec {
 
 // Spec is the command of a worker whose model was unpacked to dir. runtime is the model's: python or python3.
 func (c *Command) Spec(runtime, dir string) (backend.ProcessSpec, error) {
-	interpreter := c.opts.Interpreter
-	switch runtime {
-	case "python":
-	case "python3":
-		interpreter = c.opts.Python3
-	default:
+	if runtime != "python" && runtime != "python3" {
 		return backend.ProcessSpec{}, fmt.Errorf("runtime %q is not one of Python's", runtime)
 	}
-	return backend.ProcessSpec{Path: interpreter, Args: []string{c.script}, Dir: dir, Env: c.env}, nil
+	p, err := c.parts()
+	if err != nil {
+		return backend.ProcessSpec{}, err
+	}
+	interpreter := p.Interpreter
+	if runtime == "python3" {
+		interpreter = p.Python3
+	}
+	return backend.ProcessSpec{Path: interpreter, Args: []string{p.script}, Dir: dir, Env: p.env}, nil
 }

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +31,10 @@ func home(t *testing.T) string {
 func TestSpec(t *testing.T) {
 	dir := home(t)
 	c, err := New(Options{
-		Interpreter: "/usr/bin/python", Python3: "/usr/bin/python3", Home: dir, DecodeInput: true, MetricsConfig: "/etc/metrics.yaml",
+		Find: func() (Place, error) {
+			return Place{Interpreter: "/usr/bin/python", Python3: "/usr/bin/python3", Home: dir}, nil
+		},
+		DecodeInput: true, MetricsConfig: "/etc/metrics.yaml",
 		Env:    []string{"PATH=/bin", "SECRET_KEY=x", "TS_DECODE_INPUT_REQUEST=false", "FLAMBEAU_PLUGIN=old", "FLAMBEAU_MODEL_PACKAGES=/old", "PYTHONPATH=/extra"},
 		Hidden: func(name string) bool { return strings.HasPrefix(name, "SECRET") },
 	})
@@ -59,15 +63,57 @@ func TestSpec(t *testing.T) {
 	}
 }
 
+// TestMissingParts has a machine that gets its Python while the server runs.
 func TestMissingParts(t *testing.T) {
-	if _, err := New(Options{Interpreter: "python"}); err == nil {
-		t.Error("no error without a home")
+	if _, err := New(Options{}); err == nil {
+		t.Error("no error without Find")
 	}
-	_, err := New(Options{Interpreter: "python", Home: t.TempDir()})
-	if err == nil || !strings.Contains(err.Error(), "__main__.py") || !strings.Contains(err.Error(), "make build") {
+	place, asked := Place{}, 0
+	absent := errors.New("no Python is here; install one")
+	c, err := New(Options{Find: func() (Place, error) {
+		asked++
+		if place.Home == "" {
+			return place, absent
+		}
+		return place, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := (*MissingError)(nil)
+	for what, err := range map[string]error{"Missing": c.Missing(), "Spec": second(c.Spec("python", "/m")), "InstallScript": second(c.InstallScript()), "InspectScript": second(c.InspectScript())} {
+		if !errors.Is(err, absent) || !errors.As(err, &missing) || !missing.NoPython() || err.Error() != absent.Error() {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := c.Spec("LSP", "/m"); err == nil || errors.As(err, &missing) {
+		t.Errorf("C++ is refused for want of Python: %v", err)
+	}
+	if p := c.Prefix(); p != "" {
+		t.Errorf("prefix %q", p)
+	}
+	place = Place{Interpreter: "/venv/bin/python", Home: t.TempDir()}
+	if err := c.Missing(); err == nil || !strings.Contains(err.Error(), "__main__.py") || !strings.Contains(err.Error(), "make build") || !errors.As(err, &missing) {
 		t.Errorf("%v: it should name the file and what to do", err)
 	}
+	place.Home = home(t)
+	asked = 0
+	for range 2 {
+		spec, err := c.Spec("python3", "/m")
+		if err != nil || spec.Path != "/venv/bin/python" {
+			t.Errorf("%+v, %v", spec, err)
+		}
+	}
+	script, err := c.InspectScript()
+	if want := filepath.Join(place.Home, "flambeau", "inspection", "__main__.py"); script != want || err != nil {
+		t.Errorf("%q, %v, want %q", script, err, want)
+	}
+	if p := c.Prefix(); p != "/venv" || asked != 1 {
+		t.Errorf("prefix %q; looked %d times for what was found", p, asked)
+	}
 }
+
+func second[T any](_ T, err error) error { return err }
 
 func TestExtras(t *testing.T) {
 	spec := backend.ProcessSpec{Path: "/usr/bin/python", Env: []string{"A=1"}}

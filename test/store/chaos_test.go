@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -107,16 +106,7 @@ func TestKillsAndBrokenArchivesWhileSwapping(t *testing.T) {
 // ownMount gives a command that runs another one with a small file system of its own in the place of a folder.
 func ownMount(t *testing.T, dir, size string) []string {
 	t.Helper()
-	namespace := []string{"unshare", "--mount", "--propagation", "private"}
-	if os.Getuid() != 0 {
-		namespace = append(namespace, "--user", "--map-root-user")
-	}
-	script := fmt.Sprintf(`mount -t tmpfs -o size=%s,mode=0700 tmpfs "%s" && exec "$@"`, size, dir)
-	wrap := append(namespace, "sh", "-c", script, "sh")
-	if out, err := exec.CommandContext(t.Context(), wrap[0], append(wrap[1:], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("this machine does not let this user mount a small file system: %v: %s", err, out)
-	}
-	return wrap
+	return mounted(t, fmt.Sprintf(`mount -t tmpfs -o size=%s,mode=0700 tmpfs "%s"`, size, dir))
 }
 
 // TestFullDisk lets the disk that archives are unpacked on, and then the one that the server's own files are on, be full.

@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,15 +18,7 @@ func shortOfMemory(t *testing.T, box *e2e.Box, kilobytes int) []string {
 	if err := os.WriteFile(seen, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wrap := []string{"unshare", "--mount", "--propagation", "private"}
-	if os.Getuid() != 0 {
-		wrap = append(wrap, "--user", "--map-root-user")
-	}
-	wrap = append(wrap, "sh", "-c", fmt.Sprintf(`mount --bind "%s" /proc/meminfo && exec "$@"`, seen), "sh")
-	if out, err := exec.CommandContext(t.Context(), wrap[0], append(wrap[1:], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("this machine does not let this user show a process another /proc/meminfo: %v: %s", err, out)
-	}
-	return wrap
+	return mounted(t, fmt.Sprintf(`mount --bind "%s" /proc/meminfo`, seen))
 }
 
 // TestMemoryGuard lets a model that holds much memory be replaced where there is no room for two: the old one goes on, and the reason says what is

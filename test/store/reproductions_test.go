@@ -1,9 +1,28 @@
 package store
 
+// The cases of public bug reports about other servers that have to do with the model store, reloads, versions and packaging, and which tests would fail on their faults:
+//
+//	settings from several sources, and what a restart keeps   e2e.TestSourcesOfSettings, e2e.TestRestartKeepsWhatTheAPIDid, config.TestPrecedence, rollout.TestPrecedenceOfSettings
+//	handlers of TorchServe without torch and torchserve       e2e.TestMigratedHandlerNeedsNoTorch, e2e.TestBareInterpreters, e2e.TestTorchComesWithBaseHandlerAtTheEarliest
+//	a handler that cannot initialize                          store.TestModelThatDoesNotLoadBesideOneThatServes, e2e.TestWhyAModelDoesNotLoad, deploy.TestBackOff
+//	a model that loads for longer than a minute               store.TestLoadingHasItsOwnLimit, rollout.TestStartupTimeout
+//	a model replaced under load                               store.TestSlowlyLoadingVersionTakesOverWithoutAFailure, store.TestSwapsUnderLoad, store.TestManifestVersionsUnderLoad, store.TestVersionFoldersUnderLoad
+//	an archive that is copied slowly                          store.TestCopyInPieces, store.TestSlowWriter, store.TestCopiedFolder, watch.TestFolderCopiedFileByFile
+//	a new version that is no good                             store.TestBrokenArchiveLeavesTheOldOne, store.TestBadVersionIsCounted, store.TestFailingArchiveIsTriedLessAndLess
+//	large bodies while a model is replaced                    store.TestLargeBodiesAcrossASwap
+//	models with the same names inside                         store.TestModelsWithTheSameNamesInside, e2e.TestModelsWithEqualNames, e2e.TestModulesNamedLikeThePlatforms
+//	requirements of models                                    e2e.TestDependenciesOfModels, e2e.TestDependenciesAreOffByDefault
+//	a server that is asked to end                             e2e.TestSIGTERMAnswersWhatRuns, e2e.TestKilledServerLeavesNoProcess, store.TestKilledServerServesWhatIsInTheStore
+//	requests while a model is unregistered or scaled down     e2e.TestUnregisterAndScaleDownLoseNothing, store.TestVersionsUnderLoad, rollout.TestScaleDownLetsRunningBatchesEnd
+//
+// TestReproductionsAreThere holds this list to the tests that there are.
+
 import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -156,16 +175,28 @@ func TestModelThatDoesNotLoadBesideOneThatServes(t *testing.T) {
 		t.Errorf("nobody says what is missing: %+v, %s", s.Models(t), e2e.Lines(s.Events(t, "")))
 	}
 	e2e.Pause(t.Context(), time.Until(began.Add(10*time.Second)))
-	log, err := os.ReadFile(box.Dir + "/logs/model_log.log")
-	if err != nil {
-		t.Fatal(err)
+	counted := tries(t, box)
+	if counted < 2 || counted > 5 {
+		t.Errorf("%d tries in 10 s, want 2 to 5", counted)
 	}
-	if n := strings.Count(string(log), "one more try"); n < 2 || n > 5 {
-		t.Errorf("%d tries in 10 s, want 2 to 5", n)
+	asked := time.Now()
+	got := s.MustAsk(t, http.StatusInternalServerError, http.MethodPost, s.Management+"/models?url="+file+"&initial_workers=1&synchronous=true", nil)
+	if took := time.Since(asked); took > 30*time.Second || !strings.Contains(got.Header.Get("X-Flambeau-Hint"), "weights.bin is missing") {
+		t.Errorf("the answer to a registration came after %v and says %q: %s", took, got.Header.Get("X-Flambeau-Hint"), got.Body)
 	}
 	e2e.RequireNoFailure(t, load.Stop())
 	s.RequireServing(t, model, put(t, box, model, 2))
 	requireAnswer(t, s, predict, 2)
+}
+
+// tries counts how often the handler of TestModelThatDoesNotLoadBesideOneThatServes was run.
+func tries(t *testing.T, box *e2e.Box) int {
+	t.Helper()
+	log, err := os.ReadFile(box.Dir + "/logs/model_log.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(log), "one more try")
 }
 
 // tells says whether the model list or the description of the model has a text.
@@ -178,19 +209,35 @@ func tells(t *testing.T, s *e2e.Server, text string) bool {
 	return strings.Contains(s.InStore(t, file).Why, text)
 }
 
-// TestLoadingHasItsOwnLimit has a model load for longer than a response may take, and one that exceeds its startup timeout.
+// TestLoadingHasItsOwnLimit has a model load for longer than a response may take, and one that exceeds its startup timeout. What is sent to a model that loads waits for it, as
+// on TorchServe; nobody else does.
 func TestLoadingHasItsOwnLimit(t *testing.T) {
 	box := e2e.NewBox(t)
-	slow := e2e.Numbered(model, 1, "time.sleep(4)")
+	loading := time.Duration(long(t, "FLAMBEAU_LOAD_SECONDS", 4)) * time.Second
+	slow := e2e.Numbered(model, 1, fmt.Sprintf("time.sleep(%d)", int(loading.Seconds())))
 	slow.Config = "responseTimeout: 2\nstartupTimeout: 90\n"
 	box.Put(t, file, slow.Bytes(t))
 	late := e2e.Numbered("late", 2, "time.sleep(1000)")
 	late.Config = "startupTimeout: 2\n"
 	box.Put(t, "late.mar", late.Bytes(t))
 	put(t, box, "good", 50)
+	began := time.Now()
 	s := start(t, box)
 	requireAnswer(t, s, "/predictions/good", 50)
-	requireAnswer(t, s, predict, 1)
+	load := s.StartLoad(t, e2e.LoadOptions{Clients: 2, Path: "/predictions/good", Every: 5 * time.Millisecond})
+	if m, _ := s.Model(t, model, ""); m.State != "deploying" {
+		t.Errorf("a model that loads is said to be %+v", m)
+	}
+	s.MustAsk(t, http.StatusOK, http.MethodGet, s.Inference+"/ping", nil)
+	waited := s.MustAsk(t, http.StatusOK, http.MethodPost, s.Inference+predict, []byte("x"), "Content-Type", octets)
+	if took := time.Since(began); string(waited.Body) != "1" || took < loading {
+		t.Errorf("a request to a model that loads for %v was answered %q after %v", loading, waited.Body, took)
+	}
+	samples := load.Stop()
+	e2e.RequireNoFailure(t, samples)
+	if others := e2e.Latencies(samples, 0, time.Hour); others.P99 > time.Second {
+		t.Errorf("another model was slow meanwhile: %s", others)
+	}
 	if !e2e.Eventually(patience, func() bool {
 		m, _ := s.Model(t, "late", "")
 		return strings.Contains(m.Reason+s.InStore(t, "late.mar").Why, "startup timeout of 2s")
@@ -231,5 +278,37 @@ class Handler:
 	s.RequireServing(t, model, place(2))
 	for wrong := range bodies {
 		t.Error(wrong)
+	}
+}
+
+// TestReproductionsAreThere: each test that the list at the top names exists.
+func TestReproductionsAreThere(t *testing.T) {
+	t.Parallel()
+	folders := map[string]string{
+		"store": ".", "e2e": "../e2e", "config": "../../internal/config", "rollout": "../../modelstore/rollout", "deploy": "../../modelstore/deploy", "watch": "../../modelstore/watch",
+	}
+	sources := map[string]string{}
+	for name, dir := range folders {
+		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources[name] += string(text)
+		}
+	}
+	list, _, _ := strings.Cut(sources["store"][strings.Index(sources["store"], "// The cases of public bug reports"):], "\n\nimport")
+	named := regexp.MustCompile(`\b([a-z0-9]+)\.(Test\w+)`).FindAllStringSubmatch(list, -1)
+	if len(named) < 25 {
+		t.Errorf("the list names %d tests", len(named))
+	}
+	for _, test := range named {
+		if !strings.Contains(sources[test[1]], "\nfunc "+test[2]+"(t *testing.T) {") {
+			t.Errorf("there is no test %s in %s", test[2], folders[test[1]])
+		}
 	}
 }

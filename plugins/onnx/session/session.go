@@ -25,6 +25,7 @@ type Options struct {
 	NoArena    bool       // memory is given back after each run
 	NoPatterns bool       // memory is not laid out beforehand
 	Optimize   string     // all (the default), extended, basic or off
+	ErrorsOnly bool       // ONNX Runtime writes no warnings about the model
 	Config     map[string]string
 }
 
@@ -140,6 +141,9 @@ func settingsOf(opts Options) (*ort.SessionOptions, error) {
 		o.SetCpuMemArena(!opts.NoArena), o.SetMemPattern(!opts.NoPatterns && opts.InterOp <= 1),
 		o.AddSessionConfigEntry("session.intra_op.allow_spinning", spin), o.AddSessionConfigEntry("session.inter_op.allow_spinning", spin),
 	)
+	if opts.ErrorsOnly {
+		err = errors.Join(err, o.SetLogSeverityLevel(ort.LoggingLevelError))
+	}
 	for key, value := range opts.Config {
 		err = errors.Join(err, o.AddSessionConfigEntry(key, value))
 	}

@@ -84,21 +84,6 @@ MODELS: Dict[str, Any] = {
 }
 
 
-def trained(out: Path) -> None:
-    """A random forest with a map for each row and one with an array; iris comes with scikit-learn."""
-    from skl2onnx import to_onnx
-    from sklearn.datasets import load_iris
-    from sklearn.ensemble import RandomForestClassifier
-
-    x, y = load_iris(return_X_y=True)
-    x = x.astype(np.float32)
-    forest = RandomForestClassifier(10, random_state=0).fit(x, np.array(["setosa", "versicolor", "virginica"])[y])
-    for name, zipmap in (("iris_maps", True), ("iris_arrays", False)):
-        (out / name).mkdir(parents=True)
-        (out / name / "model.onnx").write_bytes(to_onnx(forest, x[:1], options={"zipmap": zipmap}).SerializeToString())
-        write(out / name, lambda _: [{"X": x[i : i + 2]} for i in (0, 60, 120)])
-
-
 def narrowed(v: Any) -> Any:
     """Maps with the floats that the model has, not Python's wider ones."""
     if isinstance(v, list):
@@ -126,9 +111,12 @@ def main() -> None:
         shutil.copy(packages / path, out / name / "model.onnx")
         write(out / name, feeds)
     try:
-        trained(out)
+        from classical import trained
     except ImportError as problem:
         print("missing:", problem)
+        return
+    for folder, made in trained(out):
+        write(folder, lambda _, made=made: made)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-// Package tokenize turns texts into the numbers of their tokens, by the tokenizer.json that models of language come with: WordPiece (BERT and its family) and
-// byte-pair encoding (GPT-2, RoBERTa).
+// Package tokenize turns texts into the numbers of their tokens, by the tokenizer.json that models of language come with: WordPiece (BERT and its family), byte-pair
+// encoding (GPT-2, RoBERTa), SentencePiece's unigrams (T5, XLM-R, ALBERT), and whole words.
 package tokenize
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -25,9 +24,20 @@ type part struct {
 	StripAccents *bool `json:"strip_accents"`
 	Lowercase    *bool `json:"lowercase"`
 
-	// ByteLevel.
-	PrefixSpace bool  `json:"add_prefix_space"`
-	UseRegex    *bool `json:"use_regex"`
+	// Strip, Replace, Prepend and Precompiled.
+	StripLeft  *bool   `json:"strip_left"`
+	StripRight *bool   `json:"strip_right"`
+	Pattern    pattern `json:"pattern"`
+	Content    string  `json:"content"`
+	Prepend    string  `json:"prepend"`
+	CharsMap   []byte  `json:"precompiled_charsmap"`
+
+	// ByteLevel and Metaspace.
+	PrefixSpace *bool  `json:"add_prefix_space"`
+	UseRegex    *bool  `json:"use_regex"`
+	Replacement string `json:"replacement"`
+	Scheme      string `json:"prepend_scheme"`
+	Split       *bool  `json:"split"`
 
 	// TemplateProcessing, BertProcessing and RobertaProcessing.
 	Single        []map[string]templateMember `json:"single"`
@@ -36,6 +46,12 @@ type part struct {
 	} `json:"special_tokens"`
 	Sep pair `json:"sep"`
 	Cls pair `json:"cls"`
+}
+
+// pattern is what Replace looks for.
+type pattern struct {
+	String *string `json:"String"`
+	Regex  *string `json:"Regex"`
 }
 
 type templateMember struct {
@@ -50,12 +66,23 @@ type pair struct {
 }
 
 // UnmarshalJSON reads an array of the two.
-func (p *pair) UnmarshalJSON(text []byte) error {
+func (p *pair) UnmarshalJSON(text []byte) error { return both(text, &p.token, &p.id) }
+
+// scored is [token, logarithm of its probability].
+type scored struct {
+	token string
+	score float64
+}
+
+// UnmarshalJSON reads an array of the two.
+func (p *scored) UnmarshalJSON(text []byte) error { return both(text, &p.token, &p.score) }
+
+func both(text []byte, first, second any) error {
 	var members []json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil || len(members) != 2 {
 		return errors.Join(errors.New("a token and its number are an array of two"), err)
 	}
-	return errors.Join(json.Unmarshal(members[0], &p.token), json.Unmarshal(members[1], &p.id))
+	return errors.Join(json.Unmarshal(members[0], first), json.Unmarshal(members[1], second))
 }
 
 // merge is "a b" or ["a", "b"].
@@ -87,25 +114,26 @@ type file struct {
 	Padding *struct {
 		ID int64 `json:"pad_id"`
 	} `json:"padding"`
-	AddedTokens []struct {
-		ID      int64  `json:"id"`
-		Content string `json:"content"`
-		Special bool   `json:"special"`
-	} `json:"added_tokens"`
-	Normalizer    *part `json:"normalizer"`
-	PreTokenizer  *part `json:"pre_tokenizer"`
-	PostProcessor *part `json:"post_processor"`
-	Model         struct {
-		Type         string           `json:"type"`
-		Vocab        map[string]int64 `json:"vocab"`
-		Unknown      *string          `json:"unk_token"`
-		Prefix       *string          `json:"continuing_subword_prefix"`
-		Suffix       *string          `json:"end_of_word_suffix"`
-		MaxChars     *int             `json:"max_input_chars_per_word"`
-		Merges       []merge          `json:"merges"`
-		ByteFallback bool             `json:"byte_fallback"`
-		IgnoreMerges bool             `json:"ignore_merges"`
-	} `json:"model"`
+	AddedTokens   []added `json:"added_tokens"`
+	Normalizer    *part   `json:"normalizer"`
+	PreTokenizer  *part   `json:"pre_tokenizer"`
+	PostProcessor *part   `json:"post_processor"`
+	Model         model   `json:"model"`
+}
+
+// model is the file's model: which members count depends on the type.
+type model struct {
+	Type         string          `json:"type"`
+	Vocab        json.RawMessage `json:"vocab"` // of Unigram an array of tokens and scores, else an object of numbers by tokens
+	Unknown      *string         `json:"unk_token"`
+	UnknownID    *int64          `json:"unk_id"`
+	Prefix       *string         `json:"continuing_subword_prefix"`
+	Suffix       *string         `json:"end_of_word_suffix"`
+	MaxChars     *int            `json:"max_input_chars_per_word"`
+	Merges       []merge         `json:"merges"`
+	FuseUnknown  bool            `json:"fuse_unk"`
+	ByteFallback bool            `json:"byte_fallback"`
+	IgnoreMerges bool            `json:"ignore_merges"`
 }
 
 // Parse reads a tokenizer.json. Steps that are not known are an error: their tokens would be wrong.
@@ -122,52 +150,99 @@ func Parse(text []byte) (*Tokenizer, error) {
 }
 
 func build(f *file) (*Tokenizer, error) {
-	t := &Tokenizer{vocab: f.Model.Vocab, unknown: -1, word: f.Model.Type == "WordPiece", prefix: "##", maxChars: 100}
-	m := &f.Model
-	if m.Prefix != nil {
-		t.prefix = *m.Prefix
+	t := &Tokenizer{}
+	vocab, err := f.Model.vocabulary()
+	if err != nil {
+		return nil, err
 	}
-	if m.MaxChars != nil {
-		t.maxChars = *m.MaxChars
+	if t.words, err = f.Model.words(vocab); err != nil {
+		return nil, err
 	}
-	if m.Unknown != nil {
-		id, ok := t.vocab[*m.Unknown]
-		if !ok {
-			return nil, fmt.Errorf("the token %q for what is unknown is not in the vocabulary", *m.Unknown)
-		}
-		t.unknown = id
-	}
-	switch {
-	case len(t.vocab) == 0:
-		return nil, errors.New("it has no vocabulary")
-	case m.Type == "WordPiece":
-		if t.unknown < 0 {
-			return nil, errors.New("WordPiece needs unk_token")
-		}
-	case m.Type == "BPE" && !m.ByteFallback && !m.IgnoreMerges && (m.Suffix == nil || *m.Suffix == "") && (m.Prefix == nil || *m.Prefix == ""):
-		t.ranks = make(map[merge]int, len(m.Merges))
-		for i, pair := range m.Merges {
-			t.ranks[pair] = i
-		}
-	default:
-		return nil, fmt.Errorf("its model %s is not WordPiece, nor a BPE without byte_fallback, ignore_merges and affixes", m.Type)
+	if err := errors.Join(t.normalizer(f.Normalizer), t.preTokenizer(f.PreTokenizer), t.postProcessor(f.PostProcessor)); err != nil {
+		return nil, err
 	}
 	for _, a := range f.AddedTokens {
-		t.added = append(t.added, added{a.Content, a.ID})
+		if a.Normalized {
+			a.Content, _ = t.normalized(a.Content, false)
+			t.later.add(a)
+		} else {
+			t.raw.add(a)
+		}
 	}
-	slices.SortStableFunc(t.added, func(a, b added) int { return len(b.text) - len(a.text) }) // the longest that fits is taken
 	if f.Truncation != nil {
 		t.MaxLength = f.Truncation.MaxLength
 	}
-	if id, ok := t.vocab["[PAD]"]; ok {
-		t.Pad = id
-	} else if id, ok := t.vocab["<pad>"]; ok {
-		t.Pad = id
+	for _, name := range []string{"<pad>", "[PAD]"} {
+		if id, ok := vocab.ids[name]; ok {
+			t.Pad = id
+		}
 	}
 	if f.Padding != nil {
 		t.Pad = f.Padding.ID
 	}
-	return t, errors.Join(t.normalizer(f.Normalizer), t.preTokenizer(f.PreTokenizer), t.postProcessor(f.PostProcessor))
+	return t, nil
+}
+
+// vocabulary has the numbers of tokens, and for Unigram how likely each is.
+type vocabulary struct {
+	ids    map[string]int64
+	scores []float64
+}
+
+func (m *model) vocabulary() (vocabulary, error) {
+	var v vocabulary
+	if m.Type == "Unigram" {
+		var all []scored
+		if err := json.Unmarshal(m.Vocab, &all); err != nil {
+			return v, fmt.Errorf("the vocabulary: %w", err)
+		}
+		v.ids, v.scores = make(map[string]int64, len(all)), make([]float64, len(all))
+		for i := range all {
+			v.ids[all[i].token], v.scores[i] = int64(i), all[i].score
+		}
+	} else if len(m.Vocab) > 0 {
+		if err := json.Unmarshal(m.Vocab, &v.ids); err != nil {
+			return v, fmt.Errorf("the vocabulary: %w", err)
+		}
+	}
+	if len(v.ids) == 0 {
+		return v, errors.New("it has no vocabulary")
+	}
+	return v, nil
+}
+
+// unknown gives the number of the token for what is not in the vocabulary, -1 for none.
+func (m *model) unknown(v *vocabulary) (int64, error) {
+	if m.Unknown == nil {
+		return -1, nil
+	}
+	id, ok := v.ids[*m.Unknown]
+	if !ok {
+		return -1, fmt.Errorf("the token %q for what is unknown is not in the vocabulary", *m.Unknown)
+	}
+	return id, nil
+}
+
+// words makes what finds the tokens of a word.
+func (m *model) words(v vocabulary) (words, error) {
+	unknown, err := m.unknown(&v)
+	if err != nil {
+		return nil, err
+	}
+	switch m.Type {
+	case "WordPiece":
+		return newWordPiece(m, v.ids, unknown)
+	case "WordLevel":
+		if unknown < 0 {
+			return nil, errors.New("WordLevel needs unk_token")
+		}
+		return wordLevel{v.ids, unknown}, nil
+	case "BPE":
+		return newBytePairs(m, v.ids, unknown)
+	case "Unigram":
+		return newUnigrams(m, v)
+	}
+	return nil, fmt.Errorf("its model %s is none of WordPiece, WordLevel, BPE, Unigram", m.Type)
 }
 
 func flag(b *bool, otherwise bool) bool {
@@ -175,77 +250,6 @@ func flag(b *bool, otherwise bool) bool {
 		return otherwise
 	}
 	return *b
-}
-
-func (t *Tokenizer) normalizer(p *part) error {
-	if p == nil {
-		return nil
-	}
-	switch p.Type {
-	case "Sequence":
-		for i := range p.Normalizers {
-			if err := t.normalizer(&p.Normalizers[i]); err != nil {
-				return err
-			}
-		}
-	case "BertNormalizer":
-		lower := flag(p.Lowercase, true)
-		if flag(p.CleanText, true) {
-			t.normalize = append(t.normalize, cleanText)
-		}
-		if flag(p.Chinese, true) {
-			t.normalize = append(t.normalize, spaceChinese)
-		}
-		if flag(p.StripAccents, lower) {
-			t.normalize = append(t.normalize, nfd, dropMarks)
-		}
-		if lower {
-			t.normalize = append(t.normalize, strings.ToLower)
-		}
-	default:
-		step, ok := normalizers[p.Type]
-		if !ok {
-			return fmt.Errorf("its normalizer %q is not known here", p.Type)
-		}
-		t.normalize = append(t.normalize, step)
-	}
-	return nil
-}
-
-func (t *Tokenizer) preTokenizer(p *part) error {
-	if p == nil {
-		return nil
-	}
-	switch p.Type {
-	case "Sequence":
-		for i := range p.PreTokenizers {
-			if err := t.preTokenizer(&p.PreTokenizers[i]); err != nil {
-				return err
-			}
-		}
-	case "BertPreTokenizer":
-		t.split = append(t.split, splitBERT)
-	case "Whitespace":
-		t.split = append(t.split, splitWords)
-	case "WhitespaceSplit":
-		t.split = append(t.split, strings.Fields)
-	case "ByteLevel":
-		if p.PrefixSpace {
-			t.split = append(t.split, func(s string) []string {
-				if strings.HasPrefix(s, " ") {
-					return []string{s}
-				}
-				return []string{" " + s}
-			})
-		}
-		if flag(p.UseRegex, true) {
-			t.split = append(t.split, splitGPT2)
-		}
-		t.split = append(t.split, byteLevel)
-	default:
-		return fmt.Errorf("its pre-tokenizer %q is not known here", p.Type)
-	}
-	return nil
 }
 
 func (t *Tokenizer) postProcessor(p *part) error {

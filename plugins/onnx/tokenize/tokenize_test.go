@@ -3,9 +3,12 @@ package tokenize
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func parsed(t *testing.T, path string) *Tokenizer {
@@ -30,21 +33,100 @@ func TestAsTheirLibrary(t *testing.T) {
 		files = append(files, [2]string{more, os.Getenv("FLAMBEAU_TEST_TOKENIZER_WANT")})
 	}
 	for _, pair := range files {
-		k := parsed(t, pair[0])
-		text, err := os.ReadFile(pair[1])
+		compare(t, pair[0], pair[1])
+	}
+}
+
+// compare encodes the texts of a file and wants its numbers.
+func compare(t *testing.T, tokenizer, want string) {
+	t.Helper()
+	k := parsed(t, tokenizer)
+	text, err := os.ReadFile(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		Text string  `json:"text"`
+		IDs  []int64 `json:"ids"`
+	}
+	if err := json.Unmarshal(text, &cases); err != nil || len(cases) == 0 {
+		t.Fatal(err, len(cases))
+	}
+	const most = 10
+	failed := 0
+	for _, c := range cases {
+		got := k.Encode(c.Text, 0)
+		if slices.Equal(got, c.IDs) {
+			continue
+		}
+		if failed++; failed <= most {
+			at := 0
+			for at < min(len(got), len(c.IDs)) && got[at] == c.IDs[at] {
+				at++
+			}
+			t.Errorf("%s: %.200q: from token %d on\n got %v\nwant %v", tokenizer, c.Text, at, shortened(got[at:]), shortened(c.IDs[at:]))
+		}
+	}
+	if failed > 0 {
+		t.Errorf("%s: %d of %d texts", tokenizer, failed, len(cases))
+	}
+}
+
+func shortened(ids []int64) []int64 { return ids[:min(len(ids), 12)] }
+
+// trained gives the folder with tokenizers that Hugging Face's library trains now, and with what it makes of unpleasant texts.
+func trained(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("FLAMBEAU_TEST_TOKENIZERS"); dir != "" {
+		return dir
+	}
+	python := os.Getenv("FLAMBEAU_TEST_PYTHON")
+	if python == "" {
+		python = "../../../.venv-test/bin/python"
+	}
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), python, "testdata/compare.py", dir).CombinedOutput() //nolint:gosec // the tests' Python
+	if err == nil {
+		return dir
+	}
+	if os.Getenv("FLAMBEAU_TEST_REQUIRED") != "" {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Skipf("the environment of FLAMBEAU_TEST_PYTHON lacks tokenizers or sentencepiece: %v: %.500s", err, out)
+	return ""
+}
+
+// TestAsTrainedThere trains tokenizers of every kind with Hugging Face's library, and wants the same tokens for emoji, control characters, marks, long texts and more.
+func TestAsTrainedThere(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(trained(t), "*.want"))
+	if err != nil || len(files) != 19 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".want"), func(t *testing.T) {
+			t.Parallel()
+			compare(t, strings.TrimSuffix(file, ".want")+".json", file)
+		})
+	}
+}
+
+// TestLongTextsTakeLittle: nothing takes more than a time in proportion to the text's length, but for a logarithm.
+func TestLongTextsTakeLittle(t *testing.T) {
+	t.Parallel()
+	const model = `{"type": "BPE", "unk_token": "u", "vocab": {"u": 0, "a": 1, "b": 2, "aa": 3, "aaaa": 4}, "merges": ["a a", "aa aa"]}`
+	const unigram = `{"type": "Unigram", "unk_id": 0, "vocab": [["u", 0], ["a", -1], ["aa", -1.5], ["aaaa", -2]]}`
+	const added = `"added_tokens": [{"id": 9, "content": "<x>"}, {"id": 9, "content": "<xy>"}]`
+	for _, file := range []string{`{"model": ` + model + `, ` + added + `}`, `{"model": ` + unigram + `, ` + added + `}`} {
+		k, err := Parse([]byte(file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var cases []struct {
-			Text string  `json:"text"`
-			IDs  []int64 `json:"ids"`
-		}
-		if err := json.Unmarshal(text, &cases); err != nil || len(cases) == 0 {
-			t.Fatal(err, len(cases))
-		}
-		for _, c := range cases {
-			if got := k.Encode(c.Text, 0); !slices.Equal(got, c.IDs) {
-				t.Errorf("%s: %q\n got %v\nwant %v", pair[0], c.Text, got, c.IDs)
+		for _, text := range []string{strings.Repeat("a", 1<<20), strings.Repeat("<x>", 1<<18), strings.Repeat("<", 1<<20), strings.Repeat("\u4f60", 1<<18)} {
+			began := time.Now()
+			ids := k.Encode(text, 0)
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("%.40s: %.4q… took %v for %d tokens", file, text, took, len(ids))
 			}
 		}
 	}
@@ -70,12 +152,23 @@ func TestUnknownSteps(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                              "tokenizer.json",
 		`{"model": {"type": "Unigram"}}`: "vocab",
-		`{"model": {"type": "Unigram", "vocab": {"a": 1}}}`:            "Unigram",
-		`{"normalizer": {"type": "Precompiled"}, ` + model + `}`:       "Precompiled",
-		`{"pre_tokenizer": {"type": "Metaspace"}, ` + model + `}`:      "Metaspace",
-		`{"post_processor": {"type": "Other"}, ` + model + `}`:         "Other",
-		`{"model": {"type": "WordPiece", "vocab": {"a": 1}}}`:          "unk_token",
-		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [1]}}`: "tokenizer.json",
+		`{"model": {"type": "Unigram", "vocab": {"a": 1}}}`:                                          "vocab",
+		`{"model": {"type": "Unigram", "vocab": [["a", -1]]}}`:                                       "unk_id",
+		`{"model": {"type": "Unigram", "vocab": [["a", -1]], "unk_id": 1}}`:                          "unk_id",
+		`{"model": {"type": "Other", "vocab": {"a": 1}}}`:                                            "Other",
+		`{"normalizer": {"type": "Precompiled"}, ` + model + `}`:                                     "Precompiled",
+		`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}, ` + model + `}`: "cut off",
+		`{"normalizer": {"type": "Replace", "pattern": {"Regex": "\\s+"}}, ` + model + `}`:           "Replace",
+		`{"normalizer": {"type": "Replace"}, ` + model + `}`:                                         "Replace",
+		`{"normalizer": {"type": "Mystery"}, ` + model + `}`:                                         "Mystery",
+		`{"pre_tokenizer": {"type": "Metaspace"}, ` + model + `}`:                                    "Metaspace",
+		`{"pre_tokenizer": {"type": "Split"}, ` + model + `}`:                                        "Split",
+		`{"post_processor": {"type": "Other"}, ` + model + `}`:                                       "Other",
+		`{"model": {"type": "WordPiece", "vocab": {"a": 1}}}`:                                        "unk_token",
+		`{"model": {"type": "WordLevel", "vocab": {"a": 1}}}`:                                        "unk_token",
+		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [1]}}`:                               "tokenizer.json",
+		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b"]}}`:                           "merge",
+		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [], "byte_fallback": true}}`:         "byte_fallback",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -91,6 +184,15 @@ func FuzzParse(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(text, "A man isn't \u4f60\xff")
+	}
+	for _, model := range []string{
+		`{"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": [["<unk>", 0], ["\u2581", -1], ["\u2581a", -1.5], ["a", -2.5]]}`,
+		`{"type": "BPE", "unk_token": "u", "fuse_unk": true, "vocab": {"u": 0, "a": 1, "##b": 2, "ab": 3}, "continuing_subword_prefix": "##", "merges": ["a ##b"]}`,
+		`{"type": "WordLevel", "unk_token": "u", "vocab": {"u": 0}}`,
+	} {
+		f.Add([]byte(`{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Strip"}, {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+			{"type": "Precompiled", "precompiled_charsmap": "CAAAAAAEAAABAAAAYQA="}]}, "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"},
+			"added_tokens": [{"id": 7, "content": "<m>", "lstrip": true, "rstrip": true, "normalized": true, "single_word": true}], "model": `+model+`}`), "a  <m> \u4f60\xffab")
 	}
 	f.Fuzz(func(_ *testing.T, file []byte, text string) {
 		if k, err := Parse(file); err == nil {

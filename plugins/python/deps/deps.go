@@ -16,8 +16,8 @@ import (
 
 // Options say how models' requirements are installed. Script, Folders, Limit and Logger are required.
 type Options struct {
-	// Script is flambeau/dependencies.py of python_compat.
-	Script string
+	// Script tells where flambeau/dependencies.py of python_compat is.
+	Script func() (string, error)
 	// Folders are where the installed packages may be kept; the first that can be used is.
 	Folders []string
 	// Env is the environment of pip, KEY=VALUE. Its own variables and configuration files are honoured.
@@ -65,7 +65,7 @@ type Installer struct {
 
 // New checks the options. Nothing is written before the first installation.
 func New(opts Options) (*Installer, error) {
-	if opts.Script == "" || len(opts.Folders) == 0 || opts.Limit <= 0 || opts.Logger == nil {
+	if opts.Script == nil || len(opts.Folders) == 0 || opts.Limit <= 0 || opts.Logger == nil {
 		return nil, errors.New("deps: Script, Folders, Limit and Logger are required")
 	}
 	i := &Installer{opts: opts}

@@ -116,7 +116,7 @@ func (b *bench) installer(t *testing.T, change func(*Options)) *Installer {
 		t.Fatal(err)
 	}
 	opts := Options{
-		Script: script, Folders: []string{b.cache}, Env: b.env, Requirements: true, Limit: time.Minute, Logger: slog.New(slog.NewTextHandler(b.log, nil)),
+		Script: func() (string, error) { return script, nil }, Folders: []string{b.cache}, Env: b.env, Requirements: true, Limit: time.Minute, Logger: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
 	if change != nil {
 		change(&opts)

@@ -19,12 +19,16 @@ const outputDelay = 2 * time.Second
 
 // run runs the script in the model's folder, in a process group of its own, which ends with ctx or with this server.
 func (i *Installer) run(ctx context.Context, r Request, stdout, stderr io.Writer, args ...string) error {
+	script, err := i.opts.Script()
+	if err != nil {
+		return err //nolint:wrapcheck // it says what is missing
+	}
 	lifelineR, lifelineW, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lifelineW.Close() }()                                                    // a pipe has nothing to lose
-	cmd := exec.CommandContext(ctx, r.Interpreter, append([]string{i.opts.Script}, args...)...) //nolint:gosec // the server's own interpreter and script
+	defer func() { _ = lifelineW.Close() }()                                             // a pipe has nothing to lose
+	cmd := exec.CommandContext(ctx, r.Interpreter, append([]string{script}, args...)...) //nolint:gosec // the server's own interpreter and script
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = r.Dir, i.opts.Env, stdout, stderr
 	cmd.ExtraFiles = []*os.File{lifelineR}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -34,21 +34,18 @@ type Options struct {
 	}
 	// Interpreter takes the place of the worker's, if it is not "".
 	Interpreter string
-	// Script is flambeau/inspection/__main__.py of python_compat.
-	Script string
+	// Script tells where flambeau/inspection/__main__.py of python_compat is.
+	Script func() (string, error)
 	Limit  time.Duration // 0: DefaultLimit
 }
 
 // Inspector reads archives. It is safe for concurrent use.
 type Inspector struct{ opts Options }
 
-// New looks whether the script is there.
+// New checks the options.
 func New(opts Options) (*Inspector, error) {
-	if opts.Command == nil || opts.Script == "" {
+	if opts.Command == nil || opts.Script == nil {
 		return nil, errors.New("inspect: Command and Script are required")
-	}
-	if _, err := os.Stat(opts.Script); err != nil {
-		return nil, fmt.Errorf("a part of the Python worker is missing: %w; install the flambeau wheel again", err)
 	}
 	opts.Limit = cmp.Or(opts.Limit, DefaultLimit)
 	return &Inspector{opts: opts}, nil
@@ -68,7 +65,14 @@ var ErrLate = errors.New("it took too long")
 
 // Inspect asks the question (docs/check.md) of the Python of a runtime, "python" or "python3", and gives its answer, both as JSON.
 func (i *Inspector) Inspect(ctx context.Context, runtime string, question []byte) ([]byte, error) {
-	folder := filepath.Dir(i.opts.Script)
+	script, err := i.opts.Script()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what is missing
+	}
+	if _, err := os.Stat(script); err != nil {
+		return nil, fmt.Errorf("a part of the Python worker is missing: %w; install the flambeau wheel again", err)
+	}
+	folder := filepath.Dir(script)
 	spec, err := i.opts.Command.Spec(runtime, folder)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says which runtime it is
@@ -77,7 +81,7 @@ func (i *Inspector) Inspect(ctx context.Context, runtime string, question []byte
 	defer cancel()
 	out, said := &bounded{most: mostOutput}, &bounded{most: mostErrors}
 	path := cmp.Or(i.opts.Interpreter, spec.Path)
-	cmd := exec.CommandContext(ctx, path, "-B", i.opts.Script) //nolint:gosec // the worker's own interpreter
+	cmd := exec.CommandContext(ctx, path, "-B", script) //nolint:gosec // the worker's own interpreter
 	cmd.Dir, cmd.Env = folder, withoutModulePath(spec.Env)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(question), out, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

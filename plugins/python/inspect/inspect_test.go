@@ -37,7 +37,7 @@ func asking(t *testing.T, script string, limit time.Duration, env ...string) *In
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i, err := New(Options{Command: command{env}, Script: path, Limit: limit})
+	i, err := New(Options{Command: command{env}, Script: func() (string, error) { return path, nil }, Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestFailures(t *testing.T) {
 		{"a crash", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", 0, true, "segmentation fault"},
 		{"too late", "import time\ntime.sleep(600)\n", 300 * time.Millisecond, false, ErrLate.Error()},
 		{"too late, with a child", "import subprocess, sys\nsubprocess.call([sys.executable, '-c', 'import time; time.sleep(600)'])\n", 300 * time.Millisecond, false, ErrLate.Error()},
-		{"too much", "import sys\nfor _ in range(33): sys.stdout.write('x' * (1 << 20))\n", 0, false, "longer than"},
+		{"too much", "import sys\nfor _ in range(33): sys.stdout.write('x' * (1 << 20))\n", time.Minute, false, "longer than"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1704,6 +1704,51 @@ func (x *ModelSequenceBatching) GetMaxSequenceIdleMicroseconds() uint64 {
 	return 0
 }
 
+// The models that an ensemble is made of.
+type ModelEnsembling struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Step          []*ModelEnsembling_Step `protobuf:"bytes,1,rep,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelEnsembling) Reset() {
+	*x = ModelEnsembling{}
+	mi := &file_openinference_v2_openinference_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelEnsembling) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelEnsembling) ProtoMessage() {}
+
+func (x *ModelEnsembling) ProtoReflect() protoreflect.Message {
+	mi := &file_openinference_v2_openinference_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelEnsembling.ProtoReflect.Descriptor instead.
+func (*ModelEnsembling) Descriptor() ([]byte, []int) {
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ModelEnsembling) GetStep() []*ModelEnsembling_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
 // How many answers a request has.
 type ModelTransactionPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1715,7 +1760,7 @@ type ModelTransactionPolicy struct {
 
 func (x *ModelTransactionPolicy) Reset() {
 	*x = ModelTransactionPolicy{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[23]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1772,7 @@ func (x *ModelTransactionPolicy) String() string {
 func (*ModelTransactionPolicy) ProtoMessage() {}
 
 func (x *ModelTransactionPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[23]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1785,7 @@ func (x *ModelTransactionPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelTransactionPolicy.ProtoReflect.Descriptor instead.
 func (*ModelTransactionPolicy) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{23}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ModelTransactionPolicy) GetDecoupled() bool {
@@ -1760,7 +1805,7 @@ type ModelParameter struct {
 
 func (x *ModelParameter) Reset() {
 	*x = ModelParameter{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[24]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1817,7 @@ func (x *ModelParameter) String() string {
 func (*ModelParameter) ProtoMessage() {}
 
 func (x *ModelParameter) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[24]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1830,7 @@ func (x *ModelParameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelParameter.ProtoReflect.Descriptor instead.
 func (*ModelParameter) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{24}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ModelParameter) GetStringValue() string {
@@ -1812,6 +1857,7 @@ type ModelConfig struct {
 	//
 	//	*ModelConfig_DynamicBatching
 	//	*ModelConfig_SequenceBatching
+	//	*ModelConfig_EnsembleScheduling
 	SchedulingChoice       isModelConfig_SchedulingChoice `protobuf_oneof:"scheduling_choice"`
 	Parameters             map[string]*ModelParameter     `protobuf:"bytes,14,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Backend                string                         `protobuf:"bytes,17,opt,name=backend,proto3" json:"backend,omitempty"`
@@ -1823,7 +1869,7 @@ type ModelConfig struct {
 
 func (x *ModelConfig) Reset() {
 	*x = ModelConfig{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[25]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1881,7 @@ func (x *ModelConfig) String() string {
 func (*ModelConfig) ProtoMessage() {}
 
 func (x *ModelConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[25]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1894,7 @@ func (x *ModelConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelConfig.ProtoReflect.Descriptor instead.
 func (*ModelConfig) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{25}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ModelConfig) GetName() string {
@@ -1946,6 +1992,15 @@ func (x *ModelConfig) GetSequenceBatching() *ModelSequenceBatching {
 	return nil
 }
 
+func (x *ModelConfig) GetEnsembleScheduling() *ModelEnsembling {
+	if x != nil {
+		if x, ok := x.SchedulingChoice.(*ModelConfig_EnsembleScheduling); ok {
+			return x.EnsembleScheduling
+		}
+	}
+	return nil
+}
+
 func (x *ModelConfig) GetParameters() map[string]*ModelParameter {
 	if x != nil {
 		return x.Parameters
@@ -1986,9 +2041,15 @@ type ModelConfig_SequenceBatching struct {
 	SequenceBatching *ModelSequenceBatching `protobuf:"bytes,13,opt,name=sequence_batching,json=sequenceBatching,proto3,oneof"`
 }
 
+type ModelConfig_EnsembleScheduling struct {
+	EnsembleScheduling *ModelEnsembling `protobuf:"bytes,15,opt,name=ensemble_scheduling,json=ensembleScheduling,proto3,oneof"`
+}
+
 func (*ModelConfig_DynamicBatching) isModelConfig_SchedulingChoice() {}
 
 func (*ModelConfig_SequenceBatching) isModelConfig_SchedulingChoice() {}
+
+func (*ModelConfig_EnsembleScheduling) isModelConfig_SchedulingChoice() {}
 
 // Asks what a model has done; without a name, all of them.
 type ModelStatisticsRequest struct {
@@ -2001,7 +2062,7 @@ type ModelStatisticsRequest struct {
 
 func (x *ModelStatisticsRequest) Reset() {
 	*x = ModelStatisticsRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[26]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2074,7 @@ func (x *ModelStatisticsRequest) String() string {
 func (*ModelStatisticsRequest) ProtoMessage() {}
 
 func (x *ModelStatisticsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[26]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2087,7 @@ func (x *ModelStatisticsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatisticsRequest.ProtoReflect.Descriptor instead.
 func (*ModelStatisticsRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{26}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ModelStatisticsRequest) GetName() string {
@@ -2054,7 +2115,7 @@ type StatisticDuration struct {
 
 func (x *StatisticDuration) Reset() {
 	*x = StatisticDuration{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[27]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2127,7 @@ func (x *StatisticDuration) String() string {
 func (*StatisticDuration) ProtoMessage() {}
 
 func (x *StatisticDuration) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[27]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2140,7 @@ func (x *StatisticDuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatisticDuration.ProtoReflect.Descriptor instead.
 func (*StatisticDuration) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{27}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StatisticDuration) GetCount() uint64 {
@@ -2113,7 +2174,7 @@ type InferStatistics struct {
 
 func (x *InferStatistics) Reset() {
 	*x = InferStatistics{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[28]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2186,7 @@ func (x *InferStatistics) String() string {
 func (*InferStatistics) ProtoMessage() {}
 
 func (x *InferStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[28]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2199,7 @@ func (x *InferStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InferStatistics.ProtoReflect.Descriptor instead.
 func (*InferStatistics) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{28}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *InferStatistics) GetSuccess() *StatisticDuration {
@@ -2210,7 +2271,7 @@ type InferBatchStatistics struct {
 
 func (x *InferBatchStatistics) Reset() {
 	*x = InferBatchStatistics{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[29]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2283,7 @@ func (x *InferBatchStatistics) String() string {
 func (*InferBatchStatistics) ProtoMessage() {}
 
 func (x *InferBatchStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[29]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2296,7 @@ func (x *InferBatchStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InferBatchStatistics.ProtoReflect.Descriptor instead.
 func (*InferBatchStatistics) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{29}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *InferBatchStatistics) GetBatchSize() uint64 {
@@ -2283,7 +2344,7 @@ type ModelStatistics struct {
 
 func (x *ModelStatistics) Reset() {
 	*x = ModelStatistics{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[30]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2356,7 @@ func (x *ModelStatistics) String() string {
 func (*ModelStatistics) ProtoMessage() {}
 
 func (x *ModelStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[30]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2369,7 @@ func (x *ModelStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatistics.ProtoReflect.Descriptor instead.
 func (*ModelStatistics) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{30}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ModelStatistics) GetName() string {
@@ -2370,7 +2431,7 @@ type ModelStatisticsResponse struct {
 
 func (x *ModelStatisticsResponse) Reset() {
 	*x = ModelStatisticsResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[31]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2443,7 @@ func (x *ModelStatisticsResponse) String() string {
 func (*ModelStatisticsResponse) ProtoMessage() {}
 
 func (x *ModelStatisticsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[31]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2456,7 @@ func (x *ModelStatisticsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatisticsResponse.ProtoReflect.Descriptor instead.
 func (*ModelStatisticsResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{31}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ModelStatisticsResponse) GetModelStats() []*ModelStatistics {
@@ -2421,7 +2482,7 @@ type ModelRepositoryParameter struct {
 
 func (x *ModelRepositoryParameter) Reset() {
 	*x = ModelRepositoryParameter{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[32]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2494,7 @@ func (x *ModelRepositoryParameter) String() string {
 func (*ModelRepositoryParameter) ProtoMessage() {}
 
 func (x *ModelRepositoryParameter) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[32]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2507,7 @@ func (x *ModelRepositoryParameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelRepositoryParameter.ProtoReflect.Descriptor instead.
 func (*ModelRepositoryParameter) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{32}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ModelRepositoryParameter) GetParameterChoice() isModelRepositoryParameter_ParameterChoice {
@@ -2532,7 +2593,7 @@ type RepositoryIndexRequest struct {
 
 func (x *RepositoryIndexRequest) Reset() {
 	*x = RepositoryIndexRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[33]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2605,7 @@ func (x *RepositoryIndexRequest) String() string {
 func (*RepositoryIndexRequest) ProtoMessage() {}
 
 func (x *RepositoryIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[33]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2618,7 @@ func (x *RepositoryIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryIndexRequest.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{33}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RepositoryIndexRequest) GetRepositoryName() string {
@@ -2584,7 +2645,7 @@ type RepositoryIndexResponse struct {
 
 func (x *RepositoryIndexResponse) Reset() {
 	*x = RepositoryIndexResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[34]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2657,7 @@ func (x *RepositoryIndexResponse) String() string {
 func (*RepositoryIndexResponse) ProtoMessage() {}
 
 func (x *RepositoryIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[34]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2670,7 @@ func (x *RepositoryIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryIndexResponse.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{34}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RepositoryIndexResponse) GetModels() []*RepositoryIndexResponse_ModelIndex {
@@ -2631,7 +2692,7 @@ type RepositoryModelLoadRequest struct {
 
 func (x *RepositoryModelLoadRequest) Reset() {
 	*x = RepositoryModelLoadRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[35]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2704,7 @@ func (x *RepositoryModelLoadRequest) String() string {
 func (*RepositoryModelLoadRequest) ProtoMessage() {}
 
 func (x *RepositoryModelLoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[35]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2717,7 @@ func (x *RepositoryModelLoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryModelLoadRequest.ProtoReflect.Descriptor instead.
 func (*RepositoryModelLoadRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{35}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RepositoryModelLoadRequest) GetRepositoryName() string {
@@ -2689,7 +2750,7 @@ type RepositoryModelLoadResponse struct {
 
 func (x *RepositoryModelLoadResponse) Reset() {
 	*x = RepositoryModelLoadResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[36]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2762,7 @@ func (x *RepositoryModelLoadResponse) String() string {
 func (*RepositoryModelLoadResponse) ProtoMessage() {}
 
 func (x *RepositoryModelLoadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[36]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2775,7 @@ func (x *RepositoryModelLoadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryModelLoadResponse.ProtoReflect.Descriptor instead.
 func (*RepositoryModelLoadResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{36}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{37}
 }
 
 // Asks for a model to be unloaded.
@@ -2729,7 +2790,7 @@ type RepositoryModelUnloadRequest struct {
 
 func (x *RepositoryModelUnloadRequest) Reset() {
 	*x = RepositoryModelUnloadRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[37]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2802,7 @@ func (x *RepositoryModelUnloadRequest) String() string {
 func (*RepositoryModelUnloadRequest) ProtoMessage() {}
 
 func (x *RepositoryModelUnloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[37]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2815,7 @@ func (x *RepositoryModelUnloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryModelUnloadRequest.ProtoReflect.Descriptor instead.
 func (*RepositoryModelUnloadRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{37}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RepositoryModelUnloadRequest) GetRepositoryName() string {
@@ -2787,7 +2848,7 @@ type RepositoryModelUnloadResponse struct {
 
 func (x *RepositoryModelUnloadResponse) Reset() {
 	*x = RepositoryModelUnloadResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[38]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2860,7 @@ func (x *RepositoryModelUnloadResponse) String() string {
 func (*RepositoryModelUnloadResponse) ProtoMessage() {}
 
 func (x *RepositoryModelUnloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[38]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2873,7 @@ func (x *RepositoryModelUnloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryModelUnloadResponse.ProtoReflect.Descriptor instead.
 func (*RepositoryModelUnloadResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{38}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{39}
 }
 
 // Asks for a region, or all.
@@ -2825,7 +2886,7 @@ type SystemSharedMemoryStatusRequest struct {
 
 func (x *SystemSharedMemoryStatusRequest) Reset() {
 	*x = SystemSharedMemoryStatusRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[39]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2898,7 @@ func (x *SystemSharedMemoryStatusRequest) String() string {
 func (*SystemSharedMemoryStatusRequest) ProtoMessage() {}
 
 func (x *SystemSharedMemoryStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[39]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2911,7 @@ func (x *SystemSharedMemoryStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SystemSharedMemoryStatusRequest.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryStatusRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{39}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SystemSharedMemoryStatusRequest) GetName() string {
@@ -2870,7 +2931,7 @@ type SystemSharedMemoryStatusResponse struct {
 
 func (x *SystemSharedMemoryStatusResponse) Reset() {
 	*x = SystemSharedMemoryStatusResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[40]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +2943,7 @@ func (x *SystemSharedMemoryStatusResponse) String() string {
 func (*SystemSharedMemoryStatusResponse) ProtoMessage() {}
 
 func (x *SystemSharedMemoryStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[40]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +2956,7 @@ func (x *SystemSharedMemoryStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SystemSharedMemoryStatusResponse.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryStatusResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{40}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SystemSharedMemoryStatusResponse) GetRegions() map[string]*SystemSharedMemoryStatusResponse_RegionStatus {
@@ -2918,7 +2979,7 @@ type SystemSharedMemoryRegisterRequest struct {
 
 func (x *SystemSharedMemoryRegisterRequest) Reset() {
 	*x = SystemSharedMemoryRegisterRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[41]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +2991,7 @@ func (x *SystemSharedMemoryRegisterRequest) String() string {
 func (*SystemSharedMemoryRegisterRequest) ProtoMessage() {}
 
 func (x *SystemSharedMemoryRegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[41]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3004,7 @@ func (x *SystemSharedMemoryRegisterRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use SystemSharedMemoryRegisterRequest.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryRegisterRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{41}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SystemSharedMemoryRegisterRequest) GetName() string {
@@ -2983,7 +3044,7 @@ type SystemSharedMemoryRegisterResponse struct {
 
 func (x *SystemSharedMemoryRegisterResponse) Reset() {
 	*x = SystemSharedMemoryRegisterResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[42]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3056,7 @@ func (x *SystemSharedMemoryRegisterResponse) String() string {
 func (*SystemSharedMemoryRegisterResponse) ProtoMessage() {}
 
 func (x *SystemSharedMemoryRegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[42]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3069,7 @@ func (x *SystemSharedMemoryRegisterResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use SystemSharedMemoryRegisterResponse.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryRegisterResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{42}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{43}
 }
 
 // A region to forget.
@@ -3021,7 +3082,7 @@ type SystemSharedMemoryUnregisterRequest struct {
 
 func (x *SystemSharedMemoryUnregisterRequest) Reset() {
 	*x = SystemSharedMemoryUnregisterRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[43]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3094,7 @@ func (x *SystemSharedMemoryUnregisterRequest) String() string {
 func (*SystemSharedMemoryUnregisterRequest) ProtoMessage() {}
 
 func (x *SystemSharedMemoryUnregisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[43]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3107,7 @@ func (x *SystemSharedMemoryUnregisterRequest) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use SystemSharedMemoryUnregisterRequest.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryUnregisterRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{43}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SystemSharedMemoryUnregisterRequest) GetName() string {
@@ -3065,7 +3126,7 @@ type SystemSharedMemoryUnregisterResponse struct {
 
 func (x *SystemSharedMemoryUnregisterResponse) Reset() {
 	*x = SystemSharedMemoryUnregisterResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[44]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3138,7 @@ func (x *SystemSharedMemoryUnregisterResponse) String() string {
 func (*SystemSharedMemoryUnregisterResponse) ProtoMessage() {}
 
 func (x *SystemSharedMemoryUnregisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[44]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3151,7 @@ func (x *SystemSharedMemoryUnregisterResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use SystemSharedMemoryUnregisterResponse.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryUnregisterResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{44}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{45}
 }
 
 // Asks for a region, or all.
@@ -3103,7 +3164,7 @@ type CudaSharedMemoryStatusRequest struct {
 
 func (x *CudaSharedMemoryStatusRequest) Reset() {
 	*x = CudaSharedMemoryStatusRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[45]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3176,7 @@ func (x *CudaSharedMemoryStatusRequest) String() string {
 func (*CudaSharedMemoryStatusRequest) ProtoMessage() {}
 
 func (x *CudaSharedMemoryStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[45]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3189,7 @@ func (x *CudaSharedMemoryStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaSharedMemoryStatusRequest.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryStatusRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{45}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CudaSharedMemoryStatusRequest) GetName() string {
@@ -3148,7 +3209,7 @@ type CudaSharedMemoryStatusResponse struct {
 
 func (x *CudaSharedMemoryStatusResponse) Reset() {
 	*x = CudaSharedMemoryStatusResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[46]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3221,7 @@ func (x *CudaSharedMemoryStatusResponse) String() string {
 func (*CudaSharedMemoryStatusResponse) ProtoMessage() {}
 
 func (x *CudaSharedMemoryStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[46]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3234,7 @@ func (x *CudaSharedMemoryStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaSharedMemoryStatusResponse.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryStatusResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{46}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CudaSharedMemoryStatusResponse) GetRegions() map[string]*CudaSharedMemoryStatusResponse_RegionStatus {
@@ -3196,7 +3257,7 @@ type CudaSharedMemoryRegisterRequest struct {
 
 func (x *CudaSharedMemoryRegisterRequest) Reset() {
 	*x = CudaSharedMemoryRegisterRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[47]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3269,7 @@ func (x *CudaSharedMemoryRegisterRequest) String() string {
 func (*CudaSharedMemoryRegisterRequest) ProtoMessage() {}
 
 func (x *CudaSharedMemoryRegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[47]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3282,7 @@ func (x *CudaSharedMemoryRegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaSharedMemoryRegisterRequest.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryRegisterRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{47}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CudaSharedMemoryRegisterRequest) GetName() string {
@@ -3261,7 +3322,7 @@ type CudaSharedMemoryRegisterResponse struct {
 
 func (x *CudaSharedMemoryRegisterResponse) Reset() {
 	*x = CudaSharedMemoryRegisterResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[48]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3334,7 @@ func (x *CudaSharedMemoryRegisterResponse) String() string {
 func (*CudaSharedMemoryRegisterResponse) ProtoMessage() {}
 
 func (x *CudaSharedMemoryRegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[48]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3347,7 @@ func (x *CudaSharedMemoryRegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaSharedMemoryRegisterResponse.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryRegisterResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{48}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{49}
 }
 
 // A region to forget.
@@ -3299,7 +3360,7 @@ type CudaSharedMemoryUnregisterRequest struct {
 
 func (x *CudaSharedMemoryUnregisterRequest) Reset() {
 	*x = CudaSharedMemoryUnregisterRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[49]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3372,7 @@ func (x *CudaSharedMemoryUnregisterRequest) String() string {
 func (*CudaSharedMemoryUnregisterRequest) ProtoMessage() {}
 
 func (x *CudaSharedMemoryUnregisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[49]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3385,7 @@ func (x *CudaSharedMemoryUnregisterRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use CudaSharedMemoryUnregisterRequest.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryUnregisterRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{49}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CudaSharedMemoryUnregisterRequest) GetName() string {
@@ -3343,7 +3404,7 @@ type CudaSharedMemoryUnregisterResponse struct {
 
 func (x *CudaSharedMemoryUnregisterResponse) Reset() {
 	*x = CudaSharedMemoryUnregisterResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[50]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3355,7 +3416,7 @@ func (x *CudaSharedMemoryUnregisterResponse) String() string {
 func (*CudaSharedMemoryUnregisterResponse) ProtoMessage() {}
 
 func (x *CudaSharedMemoryUnregisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[50]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3368,7 +3429,7 @@ func (x *CudaSharedMemoryUnregisterResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use CudaSharedMemoryUnregisterResponse.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryUnregisterResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{50}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{51}
 }
 
 // Settings to change, none to read them only.
@@ -3382,7 +3443,7 @@ type TraceSettingRequest struct {
 
 func (x *TraceSettingRequest) Reset() {
 	*x = TraceSettingRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[51]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3455,7 @@ func (x *TraceSettingRequest) String() string {
 func (*TraceSettingRequest) ProtoMessage() {}
 
 func (x *TraceSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[51]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3468,7 @@ func (x *TraceSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceSettingRequest.ProtoReflect.Descriptor instead.
 func (*TraceSettingRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{51}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TraceSettingRequest) GetSettings() map[string]*TraceSettingRequest_SettingValue {
@@ -3434,7 +3495,7 @@ type TraceSettingResponse struct {
 
 func (x *TraceSettingResponse) Reset() {
 	*x = TraceSettingResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[52]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3446,7 +3507,7 @@ func (x *TraceSettingResponse) String() string {
 func (*TraceSettingResponse) ProtoMessage() {}
 
 func (x *TraceSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[52]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3459,7 +3520,7 @@ func (x *TraceSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceSettingResponse.ProtoReflect.Descriptor instead.
 func (*TraceSettingResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{52}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TraceSettingResponse) GetSettings() map[string]*TraceSettingResponse_SettingValue {
@@ -3479,7 +3540,7 @@ type LogSettingsRequest struct {
 
 func (x *LogSettingsRequest) Reset() {
 	*x = LogSettingsRequest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[53]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3491,7 +3552,7 @@ func (x *LogSettingsRequest) String() string {
 func (*LogSettingsRequest) ProtoMessage() {}
 
 func (x *LogSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[53]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3504,7 +3565,7 @@ func (x *LogSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettingsRequest.ProtoReflect.Descriptor instead.
 func (*LogSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{53}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *LogSettingsRequest) GetSettings() map[string]*LogSettingsRequest_SettingValue {
@@ -3524,7 +3585,7 @@ type LogSettingsResponse struct {
 
 func (x *LogSettingsResponse) Reset() {
 	*x = LogSettingsResponse{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[54]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3597,7 @@ func (x *LogSettingsResponse) String() string {
 func (*LogSettingsResponse) ProtoMessage() {}
 
 func (x *LogSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[54]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3610,7 @@ func (x *LogSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettingsResponse.ProtoReflect.Descriptor instead.
 func (*LogSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{54}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *LogSettingsResponse) GetSettings() map[string]*LogSettingsResponse_SettingValue {
@@ -3572,7 +3633,7 @@ type ModelMetadataResponse_TensorMetadata struct {
 
 func (x *ModelMetadataResponse_TensorMetadata) Reset() {
 	*x = ModelMetadataResponse_TensorMetadata{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[55]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3645,7 @@ func (x *ModelMetadataResponse_TensorMetadata) String() string {
 func (*ModelMetadataResponse_TensorMetadata) ProtoMessage() {}
 
 func (x *ModelMetadataResponse_TensorMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[55]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3696,7 @@ type ModelInferRequest_InferInputTensor struct {
 
 func (x *ModelInferRequest_InferInputTensor) Reset() {
 	*x = ModelInferRequest_InferInputTensor{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[56]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3708,7 @@ func (x *ModelInferRequest_InferInputTensor) String() string {
 func (*ModelInferRequest_InferInputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferInputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[56]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3770,7 @@ type ModelInferRequest_InferRequestedOutputTensor struct {
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) Reset() {
 	*x = ModelInferRequest_InferRequestedOutputTensor{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[57]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +3782,7 @@ func (x *ModelInferRequest_InferRequestedOutputTensor) String() string {
 func (*ModelInferRequest_InferRequestedOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[57]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3826,7 @@ type ModelInferResponse_InferOutputTensor struct {
 
 func (x *ModelInferResponse_InferOutputTensor) Reset() {
 	*x = ModelInferResponse_InferOutputTensor{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[61]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +3838,7 @@ func (x *ModelInferResponse_InferOutputTensor) String() string {
 func (*ModelInferResponse_InferOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferResponse_InferOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[61]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +3899,7 @@ type ModelVersionPolicy_Latest struct {
 
 func (x *ModelVersionPolicy_Latest) Reset() {
 	*x = ModelVersionPolicy_Latest{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[64]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +3911,7 @@ func (x *ModelVersionPolicy_Latest) String() string {
 func (*ModelVersionPolicy_Latest) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_Latest) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[64]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +3943,7 @@ type ModelVersionPolicy_All struct {
 
 func (x *ModelVersionPolicy_All) Reset() {
 	*x = ModelVersionPolicy_All{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[65]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +3955,7 @@ func (x *ModelVersionPolicy_All) String() string {
 func (*ModelVersionPolicy_All) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_All) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[65]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +3981,7 @@ type ModelVersionPolicy_Specific struct {
 
 func (x *ModelVersionPolicy_Specific) Reset() {
 	*x = ModelVersionPolicy_Specific{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[66]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3932,7 +3993,7 @@ func (x *ModelVersionPolicy_Specific) String() string {
 func (*ModelVersionPolicy_Specific) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_Specific) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[66]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,6 +4016,85 @@ func (x *ModelVersionPolicy_Specific) GetVersions() []int64 {
 	return nil
 }
 
+// One of them.
+type ModelEnsembling_Step struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ModelName string                 `protobuf:"bytes,1,opt,name=model_name,json=modelName,proto3" json:"model_name,omitempty"`
+	// -1 for the default one.
+	ModelVersion int64 `protobuf:"varint,2,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
+	// The ensemble's tensors by the model's own names.
+	InputMap       map[string]string `protobuf:"bytes,3,rep,name=input_map,json=inputMap,proto3" json:"input_map,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	OutputMap      map[string]string `protobuf:"bytes,4,rep,name=output_map,json=outputMap,proto3" json:"output_map,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ModelNamespace string            `protobuf:"bytes,5,opt,name=model_namespace,json=modelNamespace,proto3" json:"model_namespace,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ModelEnsembling_Step) Reset() {
+	*x = ModelEnsembling_Step{}
+	mi := &file_openinference_v2_openinference_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelEnsembling_Step) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelEnsembling_Step) ProtoMessage() {}
+
+func (x *ModelEnsembling_Step) ProtoReflect() protoreflect.Message {
+	mi := &file_openinference_v2_openinference_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelEnsembling_Step.ProtoReflect.Descriptor instead.
+func (*ModelEnsembling_Step) Descriptor() ([]byte, []int) {
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{23, 0}
+}
+
+func (x *ModelEnsembling_Step) GetModelName() string {
+	if x != nil {
+		return x.ModelName
+	}
+	return ""
+}
+
+func (x *ModelEnsembling_Step) GetModelVersion() int64 {
+	if x != nil {
+		return x.ModelVersion
+	}
+	return 0
+}
+
+func (x *ModelEnsembling_Step) GetInputMap() map[string]string {
+	if x != nil {
+		return x.InputMap
+	}
+	return nil
+}
+
+func (x *ModelEnsembling_Step) GetOutputMap() map[string]string {
+	if x != nil {
+		return x.OutputMap
+	}
+	return nil
+}
+
+func (x *ModelEnsembling_Step) GetModelNamespace() string {
+	if x != nil {
+		return x.ModelNamespace
+	}
+	return ""
+}
+
 // One version.
 type RepositoryIndexResponse_ModelIndex struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3968,7 +4108,7 @@ type RepositoryIndexResponse_ModelIndex struct {
 
 func (x *RepositoryIndexResponse_ModelIndex) Reset() {
 	*x = RepositoryIndexResponse_ModelIndex{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[70]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3980,7 +4120,7 @@ func (x *RepositoryIndexResponse_ModelIndex) String() string {
 func (*RepositoryIndexResponse_ModelIndex) ProtoMessage() {}
 
 func (x *RepositoryIndexResponse_ModelIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[70]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3993,7 +4133,7 @@ func (x *RepositoryIndexResponse_ModelIndex) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use RepositoryIndexResponse_ModelIndex.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexResponse_ModelIndex) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{34, 0}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{35, 0}
 }
 
 func (x *RepositoryIndexResponse_ModelIndex) GetName() string {
@@ -4037,7 +4177,7 @@ type SystemSharedMemoryStatusResponse_RegionStatus struct {
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) Reset() {
 	*x = SystemSharedMemoryStatusResponse_RegionStatus{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[73]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4049,7 +4189,7 @@ func (x *SystemSharedMemoryStatusResponse_RegionStatus) String() string {
 func (*SystemSharedMemoryStatusResponse_RegionStatus) ProtoMessage() {}
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[73]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4062,7 +4202,7 @@ func (x *SystemSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protorefl
 
 // Deprecated: Use SystemSharedMemoryStatusResponse_RegionStatus.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryStatusResponse_RegionStatus) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{40, 0}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{41, 0}
 }
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) GetName() string {
@@ -4105,7 +4245,7 @@ type CudaSharedMemoryStatusResponse_RegionStatus struct {
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) Reset() {
 	*x = CudaSharedMemoryStatusResponse_RegionStatus{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[75]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4257,7 @@ func (x *CudaSharedMemoryStatusResponse_RegionStatus) String() string {
 func (*CudaSharedMemoryStatusResponse_RegionStatus) ProtoMessage() {}
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[75]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4270,7 @@ func (x *CudaSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflec
 
 // Deprecated: Use CudaSharedMemoryStatusResponse_RegionStatus.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryStatusResponse_RegionStatus) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{46, 0}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{47, 0}
 }
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) GetName() string {
@@ -4164,7 +4304,7 @@ type TraceSettingRequest_SettingValue struct {
 
 func (x *TraceSettingRequest_SettingValue) Reset() {
 	*x = TraceSettingRequest_SettingValue{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[77]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4176,7 +4316,7 @@ func (x *TraceSettingRequest_SettingValue) String() string {
 func (*TraceSettingRequest_SettingValue) ProtoMessage() {}
 
 func (x *TraceSettingRequest_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[77]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4189,7 +4329,7 @@ func (x *TraceSettingRequest_SettingValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceSettingRequest_SettingValue.ProtoReflect.Descriptor instead.
 func (*TraceSettingRequest_SettingValue) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{51, 0}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *TraceSettingRequest_SettingValue) GetValue() []string {
@@ -4209,7 +4349,7 @@ type TraceSettingResponse_SettingValue struct {
 
 func (x *TraceSettingResponse_SettingValue) Reset() {
 	*x = TraceSettingResponse_SettingValue{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[79]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4361,7 @@ func (x *TraceSettingResponse_SettingValue) String() string {
 func (*TraceSettingResponse_SettingValue) ProtoMessage() {}
 
 func (x *TraceSettingResponse_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[79]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4374,7 @@ func (x *TraceSettingResponse_SettingValue) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use TraceSettingResponse_SettingValue.ProtoReflect.Descriptor instead.
 func (*TraceSettingResponse_SettingValue) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{52, 0}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{53, 0}
 }
 
 func (x *TraceSettingResponse_SettingValue) GetValue() []string {
@@ -4259,7 +4399,7 @@ type LogSettingsRequest_SettingValue struct {
 
 func (x *LogSettingsRequest_SettingValue) Reset() {
 	*x = LogSettingsRequest_SettingValue{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[81]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4271,7 +4411,7 @@ func (x *LogSettingsRequest_SettingValue) String() string {
 func (*LogSettingsRequest_SettingValue) ProtoMessage() {}
 
 func (x *LogSettingsRequest_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[81]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4284,7 +4424,7 @@ func (x *LogSettingsRequest_SettingValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettingsRequest_SettingValue.ProtoReflect.Descriptor instead.
 func (*LogSettingsRequest_SettingValue) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{53, 0}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{54, 0}
 }
 
 func (x *LogSettingsRequest_SettingValue) GetParameterChoice() isLogSettingsRequest_SettingValue_ParameterChoice {
@@ -4361,7 +4501,7 @@ type LogSettingsResponse_SettingValue struct {
 
 func (x *LogSettingsResponse_SettingValue) Reset() {
 	*x = LogSettingsResponse_SettingValue{}
-	mi := &file_openinference_v2_openinference_proto_msgTypes[83]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4513,7 @@ func (x *LogSettingsResponse_SettingValue) String() string {
 func (*LogSettingsResponse_SettingValue) ProtoMessage() {}
 
 func (x *LogSettingsResponse_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_openinference_v2_openinference_proto_msgTypes[83]
+	mi := &file_openinference_v2_openinference_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4526,7 @@ func (x *LogSettingsResponse_SettingValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettingsResponse_SettingValue.ProtoReflect.Descriptor instead.
 func (*LogSettingsResponse_SettingValue) Descriptor() ([]byte, []int) {
-	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{54, 0}
+	return file_openinference_v2_openinference_proto_rawDescGZIP(), []int{55, 0}
 }
 
 func (x *LogSettingsResponse_SettingValue) GetParameterChoice() isLogSettingsResponse_SettingValue_ParameterChoice {
@@ -4611,11 +4751,27 @@ const file_openinference_v2_openinference_proto_rawDesc = "" +
 	"\x14preferred_batch_size\x18\x01 \x03(\x05R\x12preferredBatchSize\x12?\n" +
 	"\x1cmax_queue_delay_microseconds\x18\x02 \x01(\x04R\x19maxQueueDelayMicroseconds\"\\\n" +
 	"\x15ModelSequenceBatching\x12C\n" +
-	"\x1emax_sequence_idle_microseconds\x18\x01 \x01(\x04R\x1bmaxSequenceIdleMicroseconds\"6\n" +
+	"\x1emax_sequence_idle_microseconds\x18\x01 \x01(\x04R\x1bmaxSequenceIdleMicroseconds\"\xd2\x03\n" +
+	"\x0fModelEnsembling\x123\n" +
+	"\x04step\x18\x01 \x03(\v2\x1f.inference.ModelEnsembling.StepR\x04step\x1a\x89\x03\n" +
+	"\x04Step\x12\x1d\n" +
+	"\n" +
+	"model_name\x18\x01 \x01(\tR\tmodelName\x12#\n" +
+	"\rmodel_version\x18\x02 \x01(\x03R\fmodelVersion\x12J\n" +
+	"\tinput_map\x18\x03 \x03(\v2-.inference.ModelEnsembling.Step.InputMapEntryR\binputMap\x12M\n" +
+	"\n" +
+	"output_map\x18\x04 \x03(\v2..inference.ModelEnsembling.Step.OutputMapEntryR\toutputMap\x12'\n" +
+	"\x0fmodel_namespace\x18\x05 \x01(\tR\x0emodelNamespace\x1a;\n" +
+	"\rInputMapEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eOutputMapEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"6\n" +
 	"\x16ModelTransactionPolicy\x12\x1c\n" +
 	"\tdecoupled\x18\x01 \x01(\bR\tdecoupled\"3\n" +
 	"\x0eModelParameter\x12!\n" +
-	"\fstring_value\x18\x01 \x01(\tR\vstringValue\"\x92\t\n" +
+	"\fstring_value\x18\x01 \x01(\tR\vstringValue\"\xe1\t\n" +
 	"\vModelConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x12D\n" +
@@ -4630,7 +4786,8 @@ const file_openinference_v2_openinference_proto_rawDesc = "" +
 	" \x03(\v2&.inference.ModelConfig.MetricTagsEntryR\n" +
 	"metricTags\x12L\n" +
 	"\x10dynamic_batching\x18\v \x01(\v2\x1f.inference.ModelDynamicBatchingH\x00R\x0fdynamicBatching\x12O\n" +
-	"\x11sequence_batching\x18\r \x01(\v2 .inference.ModelSequenceBatchingH\x00R\x10sequenceBatching\x12F\n" +
+	"\x11sequence_batching\x18\r \x01(\v2 .inference.ModelSequenceBatchingH\x00R\x10sequenceBatching\x12M\n" +
+	"\x13ensemble_scheduling\x18\x0f \x01(\v2\x1a.inference.ModelEnsemblingH\x00R\x12ensembleScheduling\x12F\n" +
 	"\n" +
 	"parameters\x18\x0e \x03(\v2&.inference.ModelConfig.ParametersEntryR\n" +
 	"parameters\x12\x18\n" +
@@ -4862,7 +5019,7 @@ func file_openinference_v2_openinference_proto_rawDescGZIP() []byte {
 }
 
 var file_openinference_v2_openinference_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_openinference_v2_openinference_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
+var file_openinference_v2_openinference_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_openinference_v2_openinference_proto_goTypes = []any{
 	(DataType)(0),                                        // 0: inference.DataType
 	(ModelInstanceGroup_Kind)(0),                         // 1: inference.ModelInstanceGroup.Kind
@@ -4890,183 +5047,191 @@ var file_openinference_v2_openinference_proto_goTypes = []any{
 	(*ModelVersionPolicy)(nil),                           // 23: inference.ModelVersionPolicy
 	(*ModelDynamicBatching)(nil),                         // 24: inference.ModelDynamicBatching
 	(*ModelSequenceBatching)(nil),                        // 25: inference.ModelSequenceBatching
-	(*ModelTransactionPolicy)(nil),                       // 26: inference.ModelTransactionPolicy
-	(*ModelParameter)(nil),                               // 27: inference.ModelParameter
-	(*ModelConfig)(nil),                                  // 28: inference.ModelConfig
-	(*ModelStatisticsRequest)(nil),                       // 29: inference.ModelStatisticsRequest
-	(*StatisticDuration)(nil),                            // 30: inference.StatisticDuration
-	(*InferStatistics)(nil),                              // 31: inference.InferStatistics
-	(*InferBatchStatistics)(nil),                         // 32: inference.InferBatchStatistics
-	(*ModelStatistics)(nil),                              // 33: inference.ModelStatistics
-	(*ModelStatisticsResponse)(nil),                      // 34: inference.ModelStatisticsResponse
-	(*ModelRepositoryParameter)(nil),                     // 35: inference.ModelRepositoryParameter
-	(*RepositoryIndexRequest)(nil),                       // 36: inference.RepositoryIndexRequest
-	(*RepositoryIndexResponse)(nil),                      // 37: inference.RepositoryIndexResponse
-	(*RepositoryModelLoadRequest)(nil),                   // 38: inference.RepositoryModelLoadRequest
-	(*RepositoryModelLoadResponse)(nil),                  // 39: inference.RepositoryModelLoadResponse
-	(*RepositoryModelUnloadRequest)(nil),                 // 40: inference.RepositoryModelUnloadRequest
-	(*RepositoryModelUnloadResponse)(nil),                // 41: inference.RepositoryModelUnloadResponse
-	(*SystemSharedMemoryStatusRequest)(nil),              // 42: inference.SystemSharedMemoryStatusRequest
-	(*SystemSharedMemoryStatusResponse)(nil),             // 43: inference.SystemSharedMemoryStatusResponse
-	(*SystemSharedMemoryRegisterRequest)(nil),            // 44: inference.SystemSharedMemoryRegisterRequest
-	(*SystemSharedMemoryRegisterResponse)(nil),           // 45: inference.SystemSharedMemoryRegisterResponse
-	(*SystemSharedMemoryUnregisterRequest)(nil),          // 46: inference.SystemSharedMemoryUnregisterRequest
-	(*SystemSharedMemoryUnregisterResponse)(nil),         // 47: inference.SystemSharedMemoryUnregisterResponse
-	(*CudaSharedMemoryStatusRequest)(nil),                // 48: inference.CudaSharedMemoryStatusRequest
-	(*CudaSharedMemoryStatusResponse)(nil),               // 49: inference.CudaSharedMemoryStatusResponse
-	(*CudaSharedMemoryRegisterRequest)(nil),              // 50: inference.CudaSharedMemoryRegisterRequest
-	(*CudaSharedMemoryRegisterResponse)(nil),             // 51: inference.CudaSharedMemoryRegisterResponse
-	(*CudaSharedMemoryUnregisterRequest)(nil),            // 52: inference.CudaSharedMemoryUnregisterRequest
-	(*CudaSharedMemoryUnregisterResponse)(nil),           // 53: inference.CudaSharedMemoryUnregisterResponse
-	(*TraceSettingRequest)(nil),                          // 54: inference.TraceSettingRequest
-	(*TraceSettingResponse)(nil),                         // 55: inference.TraceSettingResponse
-	(*LogSettingsRequest)(nil),                           // 56: inference.LogSettingsRequest
-	(*LogSettingsResponse)(nil),                          // 57: inference.LogSettingsResponse
-	(*ModelMetadataResponse_TensorMetadata)(nil),         // 58: inference.ModelMetadataResponse.TensorMetadata
-	(*ModelInferRequest_InferInputTensor)(nil),           // 59: inference.ModelInferRequest.InferInputTensor
-	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 60: inference.ModelInferRequest.InferRequestedOutputTensor
-	nil, // 61: inference.ModelInferRequest.ParametersEntry
-	nil, // 62: inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	nil, // 63: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	(*ModelInferResponse_InferOutputTensor)(nil), // 64: inference.ModelInferResponse.InferOutputTensor
-	nil,                                 // 65: inference.ModelInferResponse.ParametersEntry
-	nil,                                 // 66: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	(*ModelVersionPolicy_Latest)(nil),   // 67: inference.ModelVersionPolicy.Latest
-	(*ModelVersionPolicy_All)(nil),      // 68: inference.ModelVersionPolicy.All
-	(*ModelVersionPolicy_Specific)(nil), // 69: inference.ModelVersionPolicy.Specific
-	nil,                                 // 70: inference.ModelConfig.CcModelFilenamesEntry
-	nil,                                 // 71: inference.ModelConfig.MetricTagsEntry
-	nil,                                 // 72: inference.ModelConfig.ParametersEntry
-	(*RepositoryIndexResponse_ModelIndex)(nil), // 73: inference.RepositoryIndexResponse.ModelIndex
-	nil, // 74: inference.RepositoryModelLoadRequest.ParametersEntry
-	nil, // 75: inference.RepositoryModelUnloadRequest.ParametersEntry
-	(*SystemSharedMemoryStatusResponse_RegionStatus)(nil), // 76: inference.SystemSharedMemoryStatusResponse.RegionStatus
-	nil, // 77: inference.SystemSharedMemoryStatusResponse.RegionsEntry
-	(*CudaSharedMemoryStatusResponse_RegionStatus)(nil), // 78: inference.CudaSharedMemoryStatusResponse.RegionStatus
-	nil,                                      // 79: inference.CudaSharedMemoryStatusResponse.RegionsEntry
-	(*TraceSettingRequest_SettingValue)(nil), // 80: inference.TraceSettingRequest.SettingValue
-	nil,                                      // 81: inference.TraceSettingRequest.SettingsEntry
-	(*TraceSettingResponse_SettingValue)(nil), // 82: inference.TraceSettingResponse.SettingValue
-	nil,                                      // 83: inference.TraceSettingResponse.SettingsEntry
-	(*LogSettingsRequest_SettingValue)(nil),  // 84: inference.LogSettingsRequest.SettingValue
-	nil,                                      // 85: inference.LogSettingsRequest.SettingsEntry
-	(*LogSettingsResponse_SettingValue)(nil), // 86: inference.LogSettingsResponse.SettingValue
-	nil,                                      // 87: inference.LogSettingsResponse.SettingsEntry
+	(*ModelEnsembling)(nil),                              // 26: inference.ModelEnsembling
+	(*ModelTransactionPolicy)(nil),                       // 27: inference.ModelTransactionPolicy
+	(*ModelParameter)(nil),                               // 28: inference.ModelParameter
+	(*ModelConfig)(nil),                                  // 29: inference.ModelConfig
+	(*ModelStatisticsRequest)(nil),                       // 30: inference.ModelStatisticsRequest
+	(*StatisticDuration)(nil),                            // 31: inference.StatisticDuration
+	(*InferStatistics)(nil),                              // 32: inference.InferStatistics
+	(*InferBatchStatistics)(nil),                         // 33: inference.InferBatchStatistics
+	(*ModelStatistics)(nil),                              // 34: inference.ModelStatistics
+	(*ModelStatisticsResponse)(nil),                      // 35: inference.ModelStatisticsResponse
+	(*ModelRepositoryParameter)(nil),                     // 36: inference.ModelRepositoryParameter
+	(*RepositoryIndexRequest)(nil),                       // 37: inference.RepositoryIndexRequest
+	(*RepositoryIndexResponse)(nil),                      // 38: inference.RepositoryIndexResponse
+	(*RepositoryModelLoadRequest)(nil),                   // 39: inference.RepositoryModelLoadRequest
+	(*RepositoryModelLoadResponse)(nil),                  // 40: inference.RepositoryModelLoadResponse
+	(*RepositoryModelUnloadRequest)(nil),                 // 41: inference.RepositoryModelUnloadRequest
+	(*RepositoryModelUnloadResponse)(nil),                // 42: inference.RepositoryModelUnloadResponse
+	(*SystemSharedMemoryStatusRequest)(nil),              // 43: inference.SystemSharedMemoryStatusRequest
+	(*SystemSharedMemoryStatusResponse)(nil),             // 44: inference.SystemSharedMemoryStatusResponse
+	(*SystemSharedMemoryRegisterRequest)(nil),            // 45: inference.SystemSharedMemoryRegisterRequest
+	(*SystemSharedMemoryRegisterResponse)(nil),           // 46: inference.SystemSharedMemoryRegisterResponse
+	(*SystemSharedMemoryUnregisterRequest)(nil),          // 47: inference.SystemSharedMemoryUnregisterRequest
+	(*SystemSharedMemoryUnregisterResponse)(nil),         // 48: inference.SystemSharedMemoryUnregisterResponse
+	(*CudaSharedMemoryStatusRequest)(nil),                // 49: inference.CudaSharedMemoryStatusRequest
+	(*CudaSharedMemoryStatusResponse)(nil),               // 50: inference.CudaSharedMemoryStatusResponse
+	(*CudaSharedMemoryRegisterRequest)(nil),              // 51: inference.CudaSharedMemoryRegisterRequest
+	(*CudaSharedMemoryRegisterResponse)(nil),             // 52: inference.CudaSharedMemoryRegisterResponse
+	(*CudaSharedMemoryUnregisterRequest)(nil),            // 53: inference.CudaSharedMemoryUnregisterRequest
+	(*CudaSharedMemoryUnregisterResponse)(nil),           // 54: inference.CudaSharedMemoryUnregisterResponse
+	(*TraceSettingRequest)(nil),                          // 55: inference.TraceSettingRequest
+	(*TraceSettingResponse)(nil),                         // 56: inference.TraceSettingResponse
+	(*LogSettingsRequest)(nil),                           // 57: inference.LogSettingsRequest
+	(*LogSettingsResponse)(nil),                          // 58: inference.LogSettingsResponse
+	(*ModelMetadataResponse_TensorMetadata)(nil),         // 59: inference.ModelMetadataResponse.TensorMetadata
+	(*ModelInferRequest_InferInputTensor)(nil),           // 60: inference.ModelInferRequest.InferInputTensor
+	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 61: inference.ModelInferRequest.InferRequestedOutputTensor
+	nil, // 62: inference.ModelInferRequest.ParametersEntry
+	nil, // 63: inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	nil, // 64: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	(*ModelInferResponse_InferOutputTensor)(nil), // 65: inference.ModelInferResponse.InferOutputTensor
+	nil,                                 // 66: inference.ModelInferResponse.ParametersEntry
+	nil,                                 // 67: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	(*ModelVersionPolicy_Latest)(nil),   // 68: inference.ModelVersionPolicy.Latest
+	(*ModelVersionPolicy_All)(nil),      // 69: inference.ModelVersionPolicy.All
+	(*ModelVersionPolicy_Specific)(nil), // 70: inference.ModelVersionPolicy.Specific
+	(*ModelEnsembling_Step)(nil),        // 71: inference.ModelEnsembling.Step
+	nil,                                 // 72: inference.ModelEnsembling.Step.InputMapEntry
+	nil,                                 // 73: inference.ModelEnsembling.Step.OutputMapEntry
+	nil,                                 // 74: inference.ModelConfig.CcModelFilenamesEntry
+	nil,                                 // 75: inference.ModelConfig.MetricTagsEntry
+	nil,                                 // 76: inference.ModelConfig.ParametersEntry
+	(*RepositoryIndexResponse_ModelIndex)(nil), // 77: inference.RepositoryIndexResponse.ModelIndex
+	nil, // 78: inference.RepositoryModelLoadRequest.ParametersEntry
+	nil, // 79: inference.RepositoryModelUnloadRequest.ParametersEntry
+	(*SystemSharedMemoryStatusResponse_RegionStatus)(nil), // 80: inference.SystemSharedMemoryStatusResponse.RegionStatus
+	nil, // 81: inference.SystemSharedMemoryStatusResponse.RegionsEntry
+	(*CudaSharedMemoryStatusResponse_RegionStatus)(nil), // 82: inference.CudaSharedMemoryStatusResponse.RegionStatus
+	nil,                                      // 83: inference.CudaSharedMemoryStatusResponse.RegionsEntry
+	(*TraceSettingRequest_SettingValue)(nil), // 84: inference.TraceSettingRequest.SettingValue
+	nil,                                      // 85: inference.TraceSettingRequest.SettingsEntry
+	(*TraceSettingResponse_SettingValue)(nil), // 86: inference.TraceSettingResponse.SettingValue
+	nil,                                      // 87: inference.TraceSettingResponse.SettingsEntry
+	(*LogSettingsRequest_SettingValue)(nil),  // 88: inference.LogSettingsRequest.SettingValue
+	nil,                                      // 89: inference.LogSettingsRequest.SettingsEntry
+	(*LogSettingsResponse_SettingValue)(nil), // 90: inference.LogSettingsResponse.SettingValue
+	nil,                                      // 91: inference.LogSettingsResponse.SettingsEntry
 }
 var file_openinference_v2_openinference_proto_depIdxs = []int32{
-	58, // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	58, // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	61, // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
-	59, // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
-	60, // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
-	65, // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
-	64, // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
+	59, // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
+	59, // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
+	62, // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
+	60, // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
+	61, // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
+	66, // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
+	65, // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
 	16, // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
-	28, // 8: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
+	29, // 8: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
 	1,  // 9: inference.ModelInstanceGroup.kind:type_name -> inference.ModelInstanceGroup.Kind
 	0,  // 10: inference.ModelInput.data_type:type_name -> inference.DataType
 	2,  // 11: inference.ModelInput.format:type_name -> inference.ModelInput.Format
 	0,  // 12: inference.ModelOutput.data_type:type_name -> inference.DataType
-	67, // 13: inference.ModelVersionPolicy.latest:type_name -> inference.ModelVersionPolicy.Latest
-	68, // 14: inference.ModelVersionPolicy.all:type_name -> inference.ModelVersionPolicy.All
-	69, // 15: inference.ModelVersionPolicy.specific:type_name -> inference.ModelVersionPolicy.Specific
-	23, // 16: inference.ModelConfig.version_policy:type_name -> inference.ModelVersionPolicy
-	21, // 17: inference.ModelConfig.input:type_name -> inference.ModelInput
-	22, // 18: inference.ModelConfig.output:type_name -> inference.ModelOutput
-	20, // 19: inference.ModelConfig.instance_group:type_name -> inference.ModelInstanceGroup
-	70, // 20: inference.ModelConfig.cc_model_filenames:type_name -> inference.ModelConfig.CcModelFilenamesEntry
-	71, // 21: inference.ModelConfig.metric_tags:type_name -> inference.ModelConfig.MetricTagsEntry
-	24, // 22: inference.ModelConfig.dynamic_batching:type_name -> inference.ModelDynamicBatching
-	25, // 23: inference.ModelConfig.sequence_batching:type_name -> inference.ModelSequenceBatching
-	72, // 24: inference.ModelConfig.parameters:type_name -> inference.ModelConfig.ParametersEntry
-	26, // 25: inference.ModelConfig.model_transaction_policy:type_name -> inference.ModelTransactionPolicy
-	30, // 26: inference.InferStatistics.success:type_name -> inference.StatisticDuration
-	30, // 27: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
-	30, // 28: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
-	30, // 29: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
-	30, // 30: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
-	30, // 31: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
-	30, // 32: inference.InferStatistics.cache_hit:type_name -> inference.StatisticDuration
-	30, // 33: inference.InferStatistics.cache_miss:type_name -> inference.StatisticDuration
-	30, // 34: inference.InferBatchStatistics.compute_input:type_name -> inference.StatisticDuration
-	30, // 35: inference.InferBatchStatistics.compute_infer:type_name -> inference.StatisticDuration
-	30, // 36: inference.InferBatchStatistics.compute_output:type_name -> inference.StatisticDuration
-	31, // 37: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
-	32, // 38: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
-	33, // 39: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
-	73, // 40: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
-	74, // 41: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
-	75, // 42: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
-	77, // 43: inference.SystemSharedMemoryStatusResponse.regions:type_name -> inference.SystemSharedMemoryStatusResponse.RegionsEntry
-	79, // 44: inference.CudaSharedMemoryStatusResponse.regions:type_name -> inference.CudaSharedMemoryStatusResponse.RegionsEntry
-	81, // 45: inference.TraceSettingRequest.settings:type_name -> inference.TraceSettingRequest.SettingsEntry
-	83, // 46: inference.TraceSettingResponse.settings:type_name -> inference.TraceSettingResponse.SettingsEntry
-	85, // 47: inference.LogSettingsRequest.settings:type_name -> inference.LogSettingsRequest.SettingsEntry
-	87, // 48: inference.LogSettingsResponse.settings:type_name -> inference.LogSettingsResponse.SettingsEntry
-	62, // 49: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	14, // 50: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
-	63, // 51: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	13, // 52: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
-	13, // 53: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	13, // 54: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	66, // 55: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	14, // 56: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
-	13, // 57: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
-	13, // 58: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	27, // 59: inference.ModelConfig.ParametersEntry.value:type_name -> inference.ModelParameter
-	35, // 60: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	35, // 61: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	76, // 62: inference.SystemSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.SystemSharedMemoryStatusResponse.RegionStatus
-	78, // 63: inference.CudaSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.CudaSharedMemoryStatusResponse.RegionStatus
-	80, // 64: inference.TraceSettingRequest.SettingsEntry.value:type_name -> inference.TraceSettingRequest.SettingValue
-	82, // 65: inference.TraceSettingResponse.SettingsEntry.value:type_name -> inference.TraceSettingResponse.SettingValue
-	84, // 66: inference.LogSettingsRequest.SettingsEntry.value:type_name -> inference.LogSettingsRequest.SettingValue
-	86, // 67: inference.LogSettingsResponse.SettingsEntry.value:type_name -> inference.LogSettingsResponse.SettingValue
-	3,  // 68: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
-	5,  // 69: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
-	7,  // 70: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
-	9,  // 71: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
-	11, // 72: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
-	15, // 73: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
-	15, // 74: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
-	18, // 75: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
-	29, // 76: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
-	36, // 77: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
-	38, // 78: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
-	40, // 79: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
-	42, // 80: inference.GRPCInferenceService.SystemSharedMemoryStatus:input_type -> inference.SystemSharedMemoryStatusRequest
-	44, // 81: inference.GRPCInferenceService.SystemSharedMemoryRegister:input_type -> inference.SystemSharedMemoryRegisterRequest
-	46, // 82: inference.GRPCInferenceService.SystemSharedMemoryUnregister:input_type -> inference.SystemSharedMemoryUnregisterRequest
-	48, // 83: inference.GRPCInferenceService.CudaSharedMemoryStatus:input_type -> inference.CudaSharedMemoryStatusRequest
-	50, // 84: inference.GRPCInferenceService.CudaSharedMemoryRegister:input_type -> inference.CudaSharedMemoryRegisterRequest
-	52, // 85: inference.GRPCInferenceService.CudaSharedMemoryUnregister:input_type -> inference.CudaSharedMemoryUnregisterRequest
-	54, // 86: inference.GRPCInferenceService.TraceSetting:input_type -> inference.TraceSettingRequest
-	56, // 87: inference.GRPCInferenceService.LogSettings:input_type -> inference.LogSettingsRequest
-	4,  // 88: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
-	6,  // 89: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
-	8,  // 90: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
-	10, // 91: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
-	12, // 92: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
-	16, // 93: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
-	17, // 94: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
-	19, // 95: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
-	34, // 96: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
-	37, // 97: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
-	39, // 98: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
-	41, // 99: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
-	43, // 100: inference.GRPCInferenceService.SystemSharedMemoryStatus:output_type -> inference.SystemSharedMemoryStatusResponse
-	45, // 101: inference.GRPCInferenceService.SystemSharedMemoryRegister:output_type -> inference.SystemSharedMemoryRegisterResponse
-	47, // 102: inference.GRPCInferenceService.SystemSharedMemoryUnregister:output_type -> inference.SystemSharedMemoryUnregisterResponse
-	49, // 103: inference.GRPCInferenceService.CudaSharedMemoryStatus:output_type -> inference.CudaSharedMemoryStatusResponse
-	51, // 104: inference.GRPCInferenceService.CudaSharedMemoryRegister:output_type -> inference.CudaSharedMemoryRegisterResponse
-	53, // 105: inference.GRPCInferenceService.CudaSharedMemoryUnregister:output_type -> inference.CudaSharedMemoryUnregisterResponse
-	55, // 106: inference.GRPCInferenceService.TraceSetting:output_type -> inference.TraceSettingResponse
-	57, // 107: inference.GRPCInferenceService.LogSettings:output_type -> inference.LogSettingsResponse
-	88, // [88:108] is the sub-list for method output_type
-	68, // [68:88] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	68, // 13: inference.ModelVersionPolicy.latest:type_name -> inference.ModelVersionPolicy.Latest
+	69, // 14: inference.ModelVersionPolicy.all:type_name -> inference.ModelVersionPolicy.All
+	70, // 15: inference.ModelVersionPolicy.specific:type_name -> inference.ModelVersionPolicy.Specific
+	71, // 16: inference.ModelEnsembling.step:type_name -> inference.ModelEnsembling.Step
+	23, // 17: inference.ModelConfig.version_policy:type_name -> inference.ModelVersionPolicy
+	21, // 18: inference.ModelConfig.input:type_name -> inference.ModelInput
+	22, // 19: inference.ModelConfig.output:type_name -> inference.ModelOutput
+	20, // 20: inference.ModelConfig.instance_group:type_name -> inference.ModelInstanceGroup
+	74, // 21: inference.ModelConfig.cc_model_filenames:type_name -> inference.ModelConfig.CcModelFilenamesEntry
+	75, // 22: inference.ModelConfig.metric_tags:type_name -> inference.ModelConfig.MetricTagsEntry
+	24, // 23: inference.ModelConfig.dynamic_batching:type_name -> inference.ModelDynamicBatching
+	25, // 24: inference.ModelConfig.sequence_batching:type_name -> inference.ModelSequenceBatching
+	26, // 25: inference.ModelConfig.ensemble_scheduling:type_name -> inference.ModelEnsembling
+	76, // 26: inference.ModelConfig.parameters:type_name -> inference.ModelConfig.ParametersEntry
+	27, // 27: inference.ModelConfig.model_transaction_policy:type_name -> inference.ModelTransactionPolicy
+	31, // 28: inference.InferStatistics.success:type_name -> inference.StatisticDuration
+	31, // 29: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
+	31, // 30: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
+	31, // 31: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
+	31, // 32: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
+	31, // 33: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
+	31, // 34: inference.InferStatistics.cache_hit:type_name -> inference.StatisticDuration
+	31, // 35: inference.InferStatistics.cache_miss:type_name -> inference.StatisticDuration
+	31, // 36: inference.InferBatchStatistics.compute_input:type_name -> inference.StatisticDuration
+	31, // 37: inference.InferBatchStatistics.compute_infer:type_name -> inference.StatisticDuration
+	31, // 38: inference.InferBatchStatistics.compute_output:type_name -> inference.StatisticDuration
+	32, // 39: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
+	33, // 40: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
+	34, // 41: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
+	77, // 42: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
+	78, // 43: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
+	79, // 44: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
+	81, // 45: inference.SystemSharedMemoryStatusResponse.regions:type_name -> inference.SystemSharedMemoryStatusResponse.RegionsEntry
+	83, // 46: inference.CudaSharedMemoryStatusResponse.regions:type_name -> inference.CudaSharedMemoryStatusResponse.RegionsEntry
+	85, // 47: inference.TraceSettingRequest.settings:type_name -> inference.TraceSettingRequest.SettingsEntry
+	87, // 48: inference.TraceSettingResponse.settings:type_name -> inference.TraceSettingResponse.SettingsEntry
+	89, // 49: inference.LogSettingsRequest.settings:type_name -> inference.LogSettingsRequest.SettingsEntry
+	91, // 50: inference.LogSettingsResponse.settings:type_name -> inference.LogSettingsResponse.SettingsEntry
+	63, // 51: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	14, // 52: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
+	64, // 53: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	13, // 54: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
+	13, // 55: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	13, // 56: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	67, // 57: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	14, // 58: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
+	13, // 59: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
+	13, // 60: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	72, // 61: inference.ModelEnsembling.Step.input_map:type_name -> inference.ModelEnsembling.Step.InputMapEntry
+	73, // 62: inference.ModelEnsembling.Step.output_map:type_name -> inference.ModelEnsembling.Step.OutputMapEntry
+	28, // 63: inference.ModelConfig.ParametersEntry.value:type_name -> inference.ModelParameter
+	36, // 64: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	36, // 65: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	80, // 66: inference.SystemSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.SystemSharedMemoryStatusResponse.RegionStatus
+	82, // 67: inference.CudaSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.CudaSharedMemoryStatusResponse.RegionStatus
+	84, // 68: inference.TraceSettingRequest.SettingsEntry.value:type_name -> inference.TraceSettingRequest.SettingValue
+	86, // 69: inference.TraceSettingResponse.SettingsEntry.value:type_name -> inference.TraceSettingResponse.SettingValue
+	88, // 70: inference.LogSettingsRequest.SettingsEntry.value:type_name -> inference.LogSettingsRequest.SettingValue
+	90, // 71: inference.LogSettingsResponse.SettingsEntry.value:type_name -> inference.LogSettingsResponse.SettingValue
+	3,  // 72: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
+	5,  // 73: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
+	7,  // 74: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
+	9,  // 75: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
+	11, // 76: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
+	15, // 77: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
+	15, // 78: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
+	18, // 79: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
+	30, // 80: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
+	37, // 81: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
+	39, // 82: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
+	41, // 83: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
+	43, // 84: inference.GRPCInferenceService.SystemSharedMemoryStatus:input_type -> inference.SystemSharedMemoryStatusRequest
+	45, // 85: inference.GRPCInferenceService.SystemSharedMemoryRegister:input_type -> inference.SystemSharedMemoryRegisterRequest
+	47, // 86: inference.GRPCInferenceService.SystemSharedMemoryUnregister:input_type -> inference.SystemSharedMemoryUnregisterRequest
+	49, // 87: inference.GRPCInferenceService.CudaSharedMemoryStatus:input_type -> inference.CudaSharedMemoryStatusRequest
+	51, // 88: inference.GRPCInferenceService.CudaSharedMemoryRegister:input_type -> inference.CudaSharedMemoryRegisterRequest
+	53, // 89: inference.GRPCInferenceService.CudaSharedMemoryUnregister:input_type -> inference.CudaSharedMemoryUnregisterRequest
+	55, // 90: inference.GRPCInferenceService.TraceSetting:input_type -> inference.TraceSettingRequest
+	57, // 91: inference.GRPCInferenceService.LogSettings:input_type -> inference.LogSettingsRequest
+	4,  // 92: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
+	6,  // 93: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
+	8,  // 94: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
+	10, // 95: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
+	12, // 96: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
+	16, // 97: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
+	17, // 98: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
+	19, // 99: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
+	35, // 100: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
+	38, // 101: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
+	40, // 102: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
+	42, // 103: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
+	44, // 104: inference.GRPCInferenceService.SystemSharedMemoryStatus:output_type -> inference.SystemSharedMemoryStatusResponse
+	46, // 105: inference.GRPCInferenceService.SystemSharedMemoryRegister:output_type -> inference.SystemSharedMemoryRegisterResponse
+	48, // 106: inference.GRPCInferenceService.SystemSharedMemoryUnregister:output_type -> inference.SystemSharedMemoryUnregisterResponse
+	50, // 107: inference.GRPCInferenceService.CudaSharedMemoryStatus:output_type -> inference.CudaSharedMemoryStatusResponse
+	52, // 108: inference.GRPCInferenceService.CudaSharedMemoryRegister:output_type -> inference.CudaSharedMemoryRegisterResponse
+	54, // 109: inference.GRPCInferenceService.CudaSharedMemoryUnregister:output_type -> inference.CudaSharedMemoryUnregisterResponse
+	56, // 110: inference.GRPCInferenceService.TraceSetting:output_type -> inference.TraceSettingResponse
+	58, // 111: inference.GRPCInferenceService.LogSettings:output_type -> inference.LogSettingsResponse
+	92, // [92:112] is the sub-list for method output_type
+	72, // [72:92] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_openinference_v2_openinference_proto_init() }
@@ -5086,22 +5251,23 @@ func file_openinference_v2_openinference_proto_init() {
 		(*ModelVersionPolicy_All_)(nil),
 		(*ModelVersionPolicy_Specific_)(nil),
 	}
-	file_openinference_v2_openinference_proto_msgTypes[25].OneofWrappers = []any{
+	file_openinference_v2_openinference_proto_msgTypes[26].OneofWrappers = []any{
 		(*ModelConfig_DynamicBatching)(nil),
 		(*ModelConfig_SequenceBatching)(nil),
+		(*ModelConfig_EnsembleScheduling)(nil),
 	}
-	file_openinference_v2_openinference_proto_msgTypes[32].OneofWrappers = []any{
+	file_openinference_v2_openinference_proto_msgTypes[33].OneofWrappers = []any{
 		(*ModelRepositoryParameter_BoolParam)(nil),
 		(*ModelRepositoryParameter_Int64Param)(nil),
 		(*ModelRepositoryParameter_StringParam)(nil),
 		(*ModelRepositoryParameter_BytesParam)(nil),
 	}
-	file_openinference_v2_openinference_proto_msgTypes[81].OneofWrappers = []any{
+	file_openinference_v2_openinference_proto_msgTypes[85].OneofWrappers = []any{
 		(*LogSettingsRequest_SettingValue_BoolParam)(nil),
 		(*LogSettingsRequest_SettingValue_Uint32Param)(nil),
 		(*LogSettingsRequest_SettingValue_StringParam)(nil),
 	}
-	file_openinference_v2_openinference_proto_msgTypes[83].OneofWrappers = []any{
+	file_openinference_v2_openinference_proto_msgTypes[87].OneofWrappers = []any{
 		(*LogSettingsResponse_SettingValue_BoolParam)(nil),
 		(*LogSettingsResponse_SettingValue_Uint32Param)(nil),
 		(*LogSettingsResponse_SettingValue_StringParam)(nil),
@@ -5112,7 +5278,7 @@ func file_openinference_v2_openinference_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_openinference_v2_openinference_proto_rawDesc), len(file_openinference_v2_openinference_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   85,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

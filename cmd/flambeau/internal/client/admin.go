@@ -90,3 +90,33 @@ type RolledBack struct {
 	Digest  string `json:"digest"`
 	Source  string `json:"source"`
 }
+
+// Request is one of GET /admin/models/M/slow and GET /admin/requests/ID.
+type Request struct {
+	ID         string    `json:"id"`
+	Model      string    `json:"model"`
+	Version    string    `json:"version"`
+	Arrived    time.Time `json:"arrived"`
+	TotalMS    float64   `json:"total_ms"`
+	WaitedMS   float64   `json:"waited_ms"`
+	GatheredMS float64   `json:"gathered_ms"`
+	RanMS      float64   `json:"ran_ms"`
+	Batch      *Batch    `json:"batch"`
+	Behind     *Batch    `json:"behind"`
+	BytesIn    int64     `json:"bytes_in"`
+	BytesOut   int64     `json:"bytes_out"`
+	Status     int       `json:"status"`
+	Reason     string    `json:"reason"`
+	Why        string    `json:"why"`
+}
+
+// Batch is the run of a batch.
+type Batch struct {
+	Number   uint64    `json:"number"`
+	Requests []string  `json:"requests"`
+	Rows     int       `json:"rows"`
+	Worker   int       `json:"worker"`
+	PID      int       `json:"pid"`
+	Begun    time.Time `json:"begun"`
+	RanMS    float64   `json:"ran_ms"`
+}

@@ -203,6 +203,9 @@ class Inspection:
     def _unreadable(self, found: Found, err: Unreadable, certainty: int) -> None:
         if found.origin == OURS:
             return
+        if err.is_skipped:
+            self._problem("check_incomplete", self._shown(found), 0, "it was not looked at: %s" % err, "", False)
+            return
         code = "syntax_error" if err.is_syntax else "file_unreadable"
         what = "%s cannot be compiled by this Python: %s" % (self._shown(found), err)
         if not err.is_syntax:

@@ -16,10 +16,12 @@ DEEPEST = 400  # nodes below each other that the compiler is trusted with
 class Unreadable(Exception):
     """A Python file that this Python cannot compile, or that is not read. `line` is 0 when there is none to name."""
 
-    def __init__(self, text: str, line: int = 0, is_syntax: bool = False) -> None:
+    def __init__(self, text: str, line: int = 0, is_syntax: bool = False, is_skipped: bool = False) -> None:
+        """With `is_skipped` nothing is known to be wrong with the file: it was not looked at."""
         super().__init__(text)
         self.line = line
         self.is_syntax = is_syntax
+        self.is_skipped = is_skipped
 
 
 class Module:
@@ -54,7 +56,7 @@ def parse(name: str, path: str, strict: bool = False) -> Module:
     except OSError as err:
         raise Unreadable("it cannot be read: %s" % (err.strerror or err)) from None
     if len(text) > LARGEST_FILE:
-        raise Unreadable("it is larger than %d MiB" % (LARGEST_FILE >> 20))
+        raise Unreadable("it is larger than %d MiB" % (LARGEST_FILE >> 20), is_skipped=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes, and `is` with literals

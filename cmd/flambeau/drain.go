@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/frontend/httpapi"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+)
+
+// drain says whether the server is to get no more traffic, while it still serves what comes, and counts the requests that are under way.
+type drain struct {
+	open atomic.Int64
+
+	mu    sync.Mutex // guards since
+	since time.Time  // zero while it is not draining
+}
+
+var _ httpapi.Drain = (*drain)(nil)
+
+// Begin implements httpapi.Drain.
+func (d *drain) Begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.since.IsZero() {
+		d.since = time.Now()
+	}
+}
+
+// End implements httpapi.Drain.
+func (d *drain) End() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since = time.Time{}
+}
+
+// State implements httpapi.Drain.
+func (d *drain) State() (since time.Time, open int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.since, d.open.Load()
+}
+
+// on says whether the server is to get no more traffic.
+func (d *drain) on() bool {
+	since, _ := d.State()
+	return !since.IsZero()
+}
+
+// drainedModels are models that are not ready while the server drains.
+type drainedModels struct {
+	httpapi.Models
+
+	drain *drain
+}
+
+// Healthy implements httpapi.Models.
+func (m drainedModels) Healthy() bool { return !m.drain.on() && m.Models.Healthy() }
+
+// countedPredictor counts the requests that are under way.
+type countedPredictor struct {
+	httpapi.Predictor
+
+	open *atomic.Int64
+}
+
+// Submit implements httpapi.Predictor.
+func (p countedPredictor) Submit(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) {
+	p.open.Add(1)
+	defer p.open.Add(-1)
+	return p.Predictor.Submit(ctx, ref, item) //nolint:wrapcheck // the predictor's faults are the client's
+}
+
+// progressEvery is how often the log says what a server that ends still waits for.
+const progressEvery = 5 * time.Second
+
+// accept keeps the server serving for a while after it was asked to end, so that whoever spreads the traffic notices that it is not ready any more.
+func (s *server) accept(ctx context.Context, log *slog.Logger) {
+	s.drain.Begin()
+	if s.cfg.DrainAccept <= 0 || s.stopped == nil {
+		return
+	}
+	log.Info("not ready any more, requests are still taken", "drain_accept_for", s.cfg.DrainAccept)
+	timer := time.NewTimer(s.cfg.DrainAccept)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// countdown writes how many requests are left to the log, until ctx ends.
+func (s *server) countdown(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(progressEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			log.Info("still waiting for answers", "requests", s.drain.open.Load())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// secondSignal gives a context that ends when the server is asked to stop once more: then nothing is waited for. One more signal ends the process. The
+// function must be called at the end.
+func secondSignal(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, stopSignals()...)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
+		signal.Stop(signals)
+	}()
+	return ctx, func() {
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,150 @@
+package batch
+
+import (
+	"cmp"
+	"container/list"
+	"slices"
+)
+
+// mostLevels is how many classes of priority a queue has at most.
+const mostLevels = 100
+
+// turn is how many requests of other classes go before one that waits in a class, at most, before the class has its turn.
+const turn = 8
+
+// turns say which of some classes is next. It is the first one, so that a class goes before all those after it; but a class of which something waits
+// while turn requests of others are taken has its turn, whatever waits before it. Where several have, the one that was passed over most often is next.
+// So no class starves: of any turn+n requests that are taken while something of it waits, with n other classes, at least one is of it.
+type turns struct {
+	passed []int // for each class: requests of others that were taken while something of it waited
+}
+
+// newTurns gives the turns of n classes.
+func newTurns(n int) turns { return turns{passed: make([]int, n)} }
+
+// next gives the class that is next, -1 if nothing waits; waits says whether something of a class does.
+func (t *turns) next(waits func(class int) bool) int {
+	first, due := -1, -1
+	for c, passed := range t.passed {
+		if !waits(c) {
+			continue
+		}
+		if first < 0 {
+			first = c
+		}
+		if passed >= turn && (due < 0 || passed > t.passed[due]) {
+			due = c
+		}
+	}
+	if due >= 0 {
+		return due
+	}
+	return first
+}
+
+// took notes that a request of a class was taken; waits is as it is after that.
+func (t *turns) took(class int, waits func(class int) bool) {
+	for c := range t.passed {
+		if c == class || !waits(c) {
+			t.passed[c] = 0
+			continue
+		}
+		t.passed[c]++
+	}
+}
+
+// classes are the requests that wait, by class: those of one class in the order in which they came.
+type classes struct {
+	lists []list.List // of *pending; by class, the first one first
+	turns turns
+	n     int
+}
+
+func (q *classes) len() int { return q.n }
+
+// waits says whether something of a class waits.
+func (q *classes) waits(class int) bool { return q.lists[class].Len() > 0 }
+
+// next gives the request that is next, nil for none.
+func (q *classes) next() *pending {
+	if q.n == 0 {
+		return nil
+	}
+	return first(&q.lists[q.turns.next(q.waits)])
+}
+
+// first gives the first request of a list that is not empty.
+func first(l *list.List) *pending {
+	p, ok := l.Front().Value.(*pending)
+	if !ok {
+		panic("batch: something else than a request waits")
+	}
+	return p
+}
+
+// add lets a request wait in its class, behind the others or before them.
+func (q *classes) add(p *pending, before bool) {
+	if before {
+		p.place = q.lists[p.class].PushFront(p)
+	} else {
+		p.place = q.lists[p.class].PushBack(p)
+	}
+	q.n++
+}
+
+// remove takes out a request that left. One that is taken for a batch is a turn: it goes through take.
+func (q *classes) remove(p *pending) {
+	q.lists[p.class].Remove(p.place)
+	p.place = nil
+	q.n--
+}
+
+// take takes out the request that is next.
+func (q *classes) take(p *pending) {
+	q.remove(p)
+	q.turns.took(p.class, q.waits)
+}
+
+// clear takes all the requests out, and gives them in the order of their classes.
+func (q *classes) clear() []*pending {
+	all := make([]*pending, 0, q.n)
+	for c := range q.lists {
+		for q.waits(c) {
+			p := first(&q.lists[c])
+			q.remove(p)
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// arrange puts what waits into n classes; classOf gives a request's.
+func (q *classes) arrange(n int, classOf func(p *pending) int) {
+	all := q.clear()
+	q.lists, q.turns = make([]list.List, n), newTurns(n)
+	slices.SortStableFunc(all, func(a, b *pending) int { return cmp.Compare(a.serial, b.serial) })
+	for _, p := range all {
+		p.class = classOf(p)
+		q.add(p, false)
+	}
+}
+
+// Priorities are the classes of a queue. The zero value is one class, in which requests are taken in the order in which they came.
+type Priorities struct {
+	Levels  int // classes, counted from 1, which goes before 2 and so on; below 1 counts as 1, and there are at most 100
+	Default int // the class of a request that asks for none; one that is not there counts as the last one
+}
+
+func (p Priorities) levels() int { return min(max(p.Levels, 1), mostLevels) }
+
+// class gives the class of what asks for a priority, counted from 0: 0 asks for the default one, and what is beyond the last one counts as the last.
+func (p Priorities) class(priority int) int {
+	levels := p.levels()
+	if priority <= 0 {
+		priority = p.Default
+	}
+	if priority <= 0 || priority > levels {
+		priority = levels
+	}
+	return priority - 1
+}

@@ -1,0 +1,94 @@
+package policy
+
+import (
+	"math/bits"
+	"time"
+)
+
+// costs learns how long a batch takes by its size: a fixed part and a part for each request.
+type costs struct {
+	classes [costClasses]costClass
+
+	fixed, each float64 // nanoseconds; computed of the classes
+}
+
+// costClasses are sizes by powers of two: 1, 2 to 3, 4 to 7 and so on; the last has all larger ones.
+const costClasses = 12
+
+// costClass is what batches of similar sizes took.
+type costClass struct{ size, took, weight float64 }
+
+const (
+	costMemory = 8 // batches of a class that its averages are about
+	costClip   = 3 // one batch counts at most as so many times the average: a model's first ones, a pause of the machine
+)
+
+func (c *costs) observe(size int, took time.Duration) {
+	k := &c.classes[class(size)]
+	t := float64(took)
+	if k.weight > 0 {
+		t = min(t, costClip*k.took)
+	}
+	k.weight = min(k.weight+1, costMemory)
+	rate := 1 / k.weight
+	if k.weight < costMemory && 2*t < k.took {
+		rate = 1 / 2. // the ones before were a start
+	}
+	k.size += rate * (float64(size) - k.size)
+	k.took += rate * (t - k.took)
+	c.fit()
+}
+
+// fit draws the line through the classes: by weighted least squares, with neither part negative. Of one class alone it is not known how much is fixed.
+func (c *costs) fit() {
+	var w, sn, st float64
+	known := 0
+	for i := range c.classes {
+		if k := &c.classes[i]; k.weight > 0 {
+			w, sn, st = w+k.weight, sn+k.weight*k.size, st+k.weight*k.took
+			known++
+		}
+	}
+	n, t := sn/w, st/w
+	if known == 1 {
+		c.fixed = t
+		if n > 1 {
+			c.fixed = t / 2
+		}
+		c.each = (t - c.fixed) / n
+		return
+	}
+	var nn, nt float64
+	for i := range c.classes {
+		if k := &c.classes[i]; k.weight > 0 {
+			nn += k.weight * (k.size - n) * (k.size - n)
+			nt += k.weight * (k.size - n) * (k.took - t)
+		}
+	}
+	c.each = max(nt/nn, 0)
+	c.fixed = t - c.each*n
+	if c.fixed < 0 {
+		c.fixed, c.each = 0, t/n
+	}
+}
+
+// predict gives how long a batch takes.
+func (c *costs) predict(size int) time.Duration {
+	return time.Duration(c.fixed + c.each*float64(size))
+}
+
+// about is predict for a size of which batches may have run: what those took counts more than the line.
+func (c *costs) about(size int) time.Duration {
+	k := &c.classes[class(size)]
+	line := c.predict(size)
+	if k.weight < costMemory/2 {
+		return line
+	}
+	return time.Duration(k.took * float64(line) / max(c.fixed+c.each*k.size, 1))
+}
+
+// class gives the class of a size.
+func class(size int) int { return min(bits.Len(uint(max(size, 1)))-1, costClasses-1) }
+
+// known says whether there is anything to predict by.
+func (c *costs) known() bool { return c.fixed > 0 || c.each > 0 }

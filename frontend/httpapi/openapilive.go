@@ -1,0 +1,151 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flambeau-serve/flambeau/frontend/openapi"
+	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+)
+
+// loaded serves /openapi.json, which describes what this listener answers now. TorchServe has nothing there, and a server that is to have only what
+// TorchServe has neither.
+func (a *API) loaded(q *request) (answer, bool, error) {
+	if a.opts.Protocol == nil || len(q.segments) != 2 || q.segments[1] != "openapi.json" {
+		return answer{}, false, nil
+	}
+	if q.head.Method != http.MethodGet && q.head.Method != http.MethodHead {
+		return answer{}, true, methodNotAllowed()
+	}
+	text, err := a.describeLoaded(q.port)
+	if err != nil {
+		return answer{}, true, fault.New(fault.Internal, "Internal error.", err)
+	}
+	sum := sha256.Sum256(text)
+	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
+	ans := jsonAnswer(text)
+	ans.fields = []infer.Field{{Name: "ETag", Value: tag}}
+	if hasTag(q.head.Get("If-None-Match"), tag) {
+		ans.status, ans.body = statusNotModified, nil
+	}
+	return ans, true, nil
+}
+
+// hasTag says whether an If-None-Match header has the tag, or any.
+func hasTag(header, tag string) bool {
+	for one := range strings.SplitSeq(header, ",") {
+		one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
+		if one == tag || one == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+// describeLoaded writes the document of a listener.
+func (a *API) describeLoaded(port Port) ([]byte, error) {
+	opts := openapi.Options{
+		Title: "Flambeau", Version: a.opts.Protocol.Metadata().Version, Keys: a.opts.Keys != nil && port != MetricsPort,
+		Inference: port == Inference || port == Joint, Management: port == Management || port == Joint, Extra: map[string]json.RawMessage{},
+	}
+	opts.ModelAPI = a.opts.ModelAPI && opts.Inference
+	opts.Models = a.loadedModels()
+	managementKey := ""
+	if opts.Keys {
+		managementKey = openapi.ManagementKey
+	}
+	paths := []apiPath{{"/openapi.json", []apiOperation{{
+		method: "get", ID: "openapi", summary: "Describes what this listener answers now. The answer has an ETag.", answers: jsonType, statuses: []int{statusOK, statusNotModified},
+	}}}}
+	if opts.Keys && !opts.Inference {
+		paths[0].ops[0].key = managementKey
+	}
+	if opts.Management {
+		paths = slices.Concat(paths, withKey(managementKey, modelsPath()), withKey(managementKey, modelPaths()...))
+		if a.opts.Admin != nil {
+			paths = slices.Concat(paths, withKey(managementKey, adminPaths()...))
+		}
+	}
+	if a.opts.Metrics != nil && (port == MetricsPort || port == Joint) {
+		paths = append(paths, metricsPath())
+	}
+	for _, p := range paths {
+		for i := range p.ops {
+			p.ops[i].live = true
+			p.ops[i].parameters = withExamples(p.ops[i].parameters, opts.Models)
+		}
+		text, err := json.Marshal(apiOperations(p.ops))
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it is wrapped by the caller
+		}
+		opts.Extra[p.path] = text
+	}
+	return openapi.Build(opts) //nolint:wrapcheck // the same
+}
+
+func withKey(key string, paths ...apiPath) []apiPath {
+	for _, p := range paths {
+		for i := range p.ops {
+			p.ops[i].key = key
+		}
+	}
+	return paths
+}
+
+// withExamples gives the parameters of paths the name and version of a model as examples.
+func withExamples(parameters []apiParameter, models []openapi.Model) []apiParameter {
+	if len(models) == 0 {
+		return parameters
+	}
+	parameters = slices.Clone(parameters)
+	for i := range parameters {
+		switch p := &parameters[i]; {
+		case p.In != "path":
+		case p.Name == "model_name":
+			p.Example = models[0].Name
+		case p.Name == "model_version":
+			p.Example = models[0].Version
+		}
+	}
+	return parameters
+}
+
+// loadedModels are all the versions of all the models.
+func (a *API) loadedModels() []openapi.Model {
+	var models []openapi.Model
+	for _, listed := range a.opts.Models.List() {
+		versions, err := a.opts.Models.DescribeAll(listed.Name)
+		if err != nil {
+			continue // it was unregistered in this moment
+		}
+		for i := range versions {
+			d := &versions[i]
+			models = append(models, openapi.Model{
+				Name: d.Ref.Name, Version: d.Ref.Version, Default: d.Default, Runtime: d.Runtime, Handler: d.Runs, Digest: d.Digest, Source: d.URL, Ports: d.Ports,
+			})
+		}
+	}
+	return models
+}
+
+// liveResponses are an operation's answers as they are: JSON of any form, and any failure with TorchServe's error object.
+func (o *apiOperation) liveResponses() map[string]apiResponse {
+	all := map[string]apiResponse{"default": response(firstErrorStatus, "")}
+	for _, status := range o.statuses {
+		r := response(status, o.answers)
+		switch {
+		case status == statusNotModified:
+			r = apiResponse{Description: "It is as the client has it."}
+		case status < firstErrorStatus && o.answers == jsonType:
+			r.Content = content(jsonType, apiSchema{})
+		}
+		all[strconv.Itoa(status)] = r
+	}
+	return all
+}

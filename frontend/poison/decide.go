@@ -1,0 +1,117 @@
+package poison
+
+import (
+	"errors"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
+)
+
+// crash is what an error tells about the end of a worker's process; backend.Crash implements it.
+type crash interface {
+	error
+	Together() int  // requests that the process had, of all its batches
+	ByItself() bool // it has ended by what it did
+	ByOthers() bool // something from outside has ended it; where neither is so, nobody knows
+}
+
+// Past is what has become of a request so far. Its zero value is that of a request that no worker has had.
+type Past struct {
+	Tries  int // workers that have had it
+	Deaths int // of them, those that may have ended because of it
+}
+
+// Facts are what is known about a request that got an error in place of an answer.
+type Facts struct {
+	Err         error // what its batch got
+	Batch       int   // requests in the batch
+	Undelivered bool  // the worker was not given the batch
+	Begun       bool  // something of its answer was passed on, or it is in the middle of several steps
+	Sequence    bool  // it belongs to a sequence, whose state has gone with the worker
+	Never       bool  // the model wants no request to be run twice
+}
+
+// Decision is what becomes of the request.
+type Decision struct {
+	Retry bool   // it is given to a worker again, alone, before everything that waits
+	Blame bool   // it has ended its worker: Book.Killed is to be called, with Past.Deaths as Death.Workers
+	Past  Past   // for the next decision
+	Err   error  // what it is answered with, if it is not retried
+	How   string // how the worker ended, for Death.How
+}
+
+// How often a request is given to a worker, at most.
+const (
+	mostTries = 3 // while others were there each time, so that nobody knows whose fault it was
+	mostAlone = 2 // when it was alone, and somebody else has ended the worker
+)
+
+// Decide says what becomes of a request whose batch has failed. These are all the rules:
+//
+//   - Only the end of a worker is a reason to try again. A time limit, a refusal or the handler's own error is an answer.
+//   - A request that the worker was not given is tried again, whatever else is so.
+//   - A request of which something was answered, which belongs to a sequence, or whose model forbids it, is not.
+//   - A request that was with others is tried again, alone.
+//   - A request that was alone when the worker ended by itself is what ended it. It is answered, and remembered.
+//   - A request that was alone when somebody else ended the worker is tried again, once.
+func Decide(f Facts, past Past) Decision {
+	d := Decision{Past: past, Err: f.Err}
+	if !fault.Is(f.Err, fault.BackendDied, fault.BackendOutOfMemory) {
+		return d
+	}
+	d.Past.Tries++
+	bound := f.Begun || f.Sequence // to what it has begun, or to the worker that is gone
+	if f.Undelivered {
+		d.Retry = !bound && d.Past.Tries < mostTries
+		return d
+	}
+	var c crash
+	known := errors.As(f.Err, &c)
+	alone := f.Batch <= 1 && (!known || c.Together() <= 1)
+	d.How = f.Err.Error()
+	if known {
+		d.How = c.Error()
+		if !c.ByOthers() {
+			d.Past.Deaths++
+		}
+	}
+	switch {
+	case alone && known && c.ByItself():
+		d.Blame = true
+	case alone:
+		d.Retry = !bound && !f.Never && d.Past.Tries < mostAlone
+		d.Blame = !d.Retry && known && !c.ByOthers() && d.Past.Deaths >= mostAlone
+	default:
+		d.Retry = !bound && !f.Never && d.Past.Tries < mostTries
+	}
+	if !d.Retry {
+		d.Err = explain(f, d)
+	}
+	return d
+}
+
+// explain adds to the answer why the request was not tried again.
+func explain(f Facts, d Decision) error {
+	cause, ok := errors.AsType[*fault.Error](f.Err)
+	if !ok {
+		return f.Err
+	}
+	var why string
+	switch {
+	case d.Blame:
+		why = "the worker had nothing but this request when it ended (" + d.How + "): the request is what ended it, and is refused for a while when it comes again and again"
+	case f.Begun:
+		why = "the worker ended (" + d.How + ") after a part of the answer was given, so the request could not be tried again"
+	case f.Sequence:
+		why = "the worker ended (" + d.How + ") with the state of the request's sequence: begin the sequence again"
+	case f.Never:
+		why = "the worker ended (" + d.How + "), and the model's setting `retry` forbids another try: it may have run already"
+	default:
+		why = "the workers that had it ended (" + d.How + "), each time"
+	}
+	own := *cause
+	if own.Hint != "" {
+		why += ". " + own.Hint
+	}
+	own.Hint = why
+	return &own
+}

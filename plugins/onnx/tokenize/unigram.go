@@ -1,0 +1,104 @@
+package tokenize
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// unigrams finds the likeliest way to make a text of tokens.
+type unigrams struct {
+	vocabulary
+	longest     map[rune]int // token in bytes, of those that begin with a character
+	unknown     int64
+	unlikeliest float64     // score of what is unknown
+	bytes       *[256]int64 // for what is unknown; nil: the token for it
+}
+
+// penalty is how much less likely a character that is not known is than the unlikeliest token.
+const penalty = 10
+
+func newUnigrams(m *model, v vocabulary) (words, error) {
+	if m.UnknownID == nil || *m.UnknownID < 0 || *m.UnknownID >= int64(len(v.scores)) {
+		return nil, errors.New("a model Unigram needs unk_id, the number of a token of its vocabulary")
+	}
+	u := &unigrams{vocabulary: v, longest: map[rune]int{}, unknown: *m.UnknownID, unlikeliest: math.Inf(1)}
+	for _, score := range v.scores {
+		u.unlikeliest = min(u.unlikeliest, score)
+	}
+	u.unlikeliest -= penalty
+	for token := range v.ids {
+		first, _ := utf8.DecodeRuneInString(token)
+		u.longest[first] = max(u.longest[first], len(token))
+	}
+	if m.ByteFallback {
+		u.bytes = bytesTokens(v.ids)
+	}
+	return u, nil
+}
+
+// ending is the best way to the tokens of a text that ends somewhere.
+type ending struct {
+	score float64
+	begin int // of its last token, -1: there is none yet
+	id    int64
+}
+
+func (u *unigrams) tokens(ids []int64, text string) []int64 {
+	best := make([]ending, len(text)+1)
+	for i := range best {
+		best[i].begin = -1
+	}
+	better := func(begin, end int, id int64, score float64) {
+		if score += best[begin].score; best[end].begin < 0 || score > best[end].score {
+			best[end] = ending{score, begin, id}
+		}
+	}
+	for at, r := range text {
+		_, size := utf8.DecodeRuneInString(text[at:])
+		known := false // the character alone is a token
+		for end := at + size; end <= min(len(text), at+u.longest[r]); end++ {
+			if end < len(text) && !utf8.RuneStart(text[end]) {
+				continue
+			}
+			if id, ok := u.ids[text[at:end]]; ok {
+				better(at, end, id, u.scores[id])
+				known = known || end == at+size
+			}
+		}
+		if !known {
+			better(at, at+size, u.unknown, u.unlikeliest)
+		}
+	}
+	return u.back(ids, best, text)
+}
+
+// back follows the best way from the end of the text. Neighbours that are unknown are one token.
+func (u *unigrams) back(ids []int64, best []ending, text string) []int64 {
+	type token struct{ begin, end int }
+	var reversed []token
+	fused := false
+	for end := len(text); end > 0; end = best[end].begin {
+		e := &best[end]
+		if unknown := e.id == u.unknown; unknown && fused {
+			reversed[len(reversed)-1].begin = e.begin
+		} else {
+			reversed = append(reversed, token{e.begin, end})
+			fused = unknown
+		}
+	}
+	for _, t := range slices.Backward(reversed) {
+		part := text[t.begin:t.end]
+		id, ok := u.ids[part]
+		switch {
+		case ok:
+			ids = append(ids, id)
+		case u.bytes != nil:
+			ids = appendBytes(ids, u.bytes, part)
+		default:
+			ids = append(ids, u.unknown)
+		}
+	}
+	return ids
+}
