@@ -67,6 +67,12 @@ test-py-all: ## Python tests on every Python from 3.8 to 3.13 that is installed
 test-e2e: ## End-to-end tests only: the wheel's server with real workers
 	@tools/test.sh e2e
 
+.PHONY: schemathesis
+schemathesis: ## Send what schemathesis makes of /openapi.json, EXAMPLES (200) for each operation
+	@tools/test.sh setup
+	FLAMBEAU_SCHEMATHESIS=$${EXAMPLES:-200} FLAMBEAU_TEST_REQUIRED=1 FLAMBEAU_TEST_PYTHON="$$PWD/.venv-test/bin/python" \
+		$(GO) test -count=1 -timeout 2h -v -run '^TestDescriptionIsTrue$$' ./test/store
+
 .PHONY: conformance
 conformance: ## Compare with the recorded answers of TorchServe (needs ../shared/conformance)
 	@tools/conformance.sh $(CONFORM)

@@ -49,6 +49,6 @@ func tellRuntime(candidates []string) int {
 		fmt.Fprintln(os.Stderr, "flambeau-onnx:", err)
 		return 1
 	}
-	fmt.Println(version)
+	fmt.Fprintln(os.Stdout, version)
 	return 0
 }

@@ -7,13 +7,13 @@ import (
 	"sync"
 
 	"github.com/flambeau-serve/flambeau/frontend/dispatch"
+	"github.com/flambeau-serve/flambeau/frontend/ensemble"
 	"github.com/flambeau-serve/flambeau/frontend/oip"
 	"github.com/flambeau-serve/flambeau/frontend/oipserver"
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
-	"github.com/flambeau-serve/flambeau/plugins/ensemble"
 )
 
 // stepModels are the models that the steps of ensembles run on.

@@ -32,6 +32,7 @@ const keptFolder = "kept"
 func (c *core) newFollower(cfg *config.Config, torchserve bool, command *python.Command, log *slog.Logger) (*follower, error) {
 	watcher, err := watch.New(watch.Options{
 		Root: cfg.ModelStore, Poll: cfg.StorePoll, Settle: cfg.StoreSettle, FolderSettle: cfg.StoreFolderSettle, Logger: log,
+		Repository: repositoryOf,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching the model store: %w", err)

@@ -83,8 +83,8 @@ func findPython(named string, names ...string) (string, error) {
 			return filepath.Abs(path)
 		}
 	}
-	return "", errors.New("no Python is on the server's PATH; install Python 3.8 or later and the flambeau wheel for it, or name an interpreter that has " +
-		"both by the key python in config.properties or by FLAMBEAU_PYTHON")
+	return "", errors.New("no Python is on the server's PATH; install Python 3.8 or later with the flambeau wheel, or name one that has it by the key " +
+		"python in config.properties or by FLAMBEAU_PYTHON")
 }
 
 // findHome gives the folder that holds the packages flambeau and ts: beside the binary in the wheel, in the checkout that it was built in, or where the

@@ -283,6 +283,10 @@ func (p *program) runUnpacked(ctx context.Context, args *argparse.Args, job *run
 	job.Unpack = time.Since(began).Seconds()
 	model := opened.archive
 	defer func() { err = errors.Join(err, opened.close()) }()
+	if r := model.Manifest.Runtime; r == archive.RuntimeONNX || r == archive.RuntimePlugin {
+		return exitUsage, fmt.Errorf("%s needs no Python (its runtime is %s), and this command runs the handlers that do: put the model into a folder and "+
+			"serve that, by flambeau serve --model-store FOLDER", args.Rest[0], r)
+	}
 	job.Load.ModelName = cmp.Or(model.Manifest.Model.ModelName, model.FileBase)
 	job.Load.ModelVersion = cmp.Or(model.Manifest.Model.ModelVersion, "1.0")
 	job.Load.ModelDir, job.Load.Envelope, job.Load.BatchSize = model.Dir, cfg.Envelope, job.Batch

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
+	"github.com/flambeau-serve/flambeau/modelstore/watch"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 	"github.com/flambeau-serve/flambeau/plugins/native"
 )
@@ -16,4 +18,13 @@ func onnxCommand(programs *native.Command, r *rollout.ProcessRequest) (backend.P
 		spec.Env = append(spec.Env, modelConfigVariable+"="+r.Config)
 	}
 	return spec, err //nolint:wrapcheck // rollout says which worker it is about
+}
+
+// repositoryOf reads what a config.pbtxt says about the folder of its model. One that cannot be used says nothing; who opens the model tells why.
+func repositoryOf(text []byte, model string) watch.Repository {
+	c, err := pbtxt.Parse(text, model)
+	if err != nil {
+		return watch.Repository{}
+	}
+	return watch.Repository{Select: c.Policy.Select, Bare: c.Ensemble != nil}
 }

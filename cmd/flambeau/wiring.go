@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/frontend/dispatch"
+	"github.com/flambeau-serve/flambeau/frontend/ensemble"
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/internal/logfiles"
@@ -23,7 +24,6 @@ import (
 	"github.com/flambeau-serve/flambeau/modelstore/ledger"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
-	"github.com/flambeau-serve/flambeau/plugins/ensemble"
 	"github.com/flambeau-serve/flambeau/plugins/host"
 	"github.com/flambeau-serve/flambeau/plugins/native"
 	"github.com/flambeau-serve/flambeau/plugins/python"

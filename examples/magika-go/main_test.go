@@ -17,12 +17,16 @@ func environment(t *testing.T) (prefix, model string) {
 	t.Helper()
 	python := os.Getenv("FLAMBEAU_TEST_PYTHON")
 	if python == "" {
-		t.Skip("FLAMBEAU_TEST_PYTHON does not name the Python of an environment with magika and onnxruntime (make test makes one)")
+		python = "../../.venv-test/bin/python"
+	}
+	python, err := filepath.Abs(python)
+	if err != nil {
+		t.Fatal(err)
 	}
 	prefix = filepath.Dir(filepath.Dir(python))
 	found, err := filepath.Glob(filepath.Join(prefix, "lib/python3*/site-packages/magika/models/standard_v3_3"))
 	if err != nil || len(found) != 1 {
-		t.Skipf("there is no magika 1.0 in %s", prefix)
+		t.Skipf("there is no magika 1.0 in %s (make test makes an environment with it; FLAMBEAU_TEST_PYTHON names the Python of another)", prefix)
 	}
 	return prefix, found[0]
 }

@@ -158,23 +158,13 @@ func TestWhatIsNotSentWaitsAgainInFront(t *testing.T) {
 
 // TestWhatIsNotSentIsAnsweredAtTheEnd: nothing comes back into a queue that has ended.
 func TestWhatIsNotSentIsAnsweredAtTheEnd(t *testing.T) {
-	for name, run := range map[string]func(t *testing.T, ctx context.Context, pool backend.Pool) (submit func() error, run func()){
-		"queue": func(t *testing.T, ctx context.Context, pool backend.Pool) (func() error, func()) {
-			t.Helper()
-			q, err := New(pool, Policy{MaxItems: 10, MaxBatch: 4})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return func() error { _, _, err := q.Submit(t.Context(), item("x")); return err }, func() { q.Run(ctx) }
-		},
-		"sequences": func(t *testing.T, ctx context.Context, pool backend.Pool) (func() error, func()) {
-			t.Helper()
-			q, err := NewSequences(pool, roomy)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return func() error { _, _, err := q.Submit(t.Context(), of("a", "x")); return err }, func() { q.Run(ctx) }
-		},
+	type line interface {
+		Run(ctx context.Context)
+		Submit(ctx context.Context, item infer.Item) (infer.Result, Times, error)
+	}
+	for name, fresh := range map[string]func(pool backend.Pool) (line, error){
+		"queue":     func(pool backend.Pool) (line, error) { return New(pool, Policy{MaxItems: 10, MaxBatch: 4}) },
+		"sequences": func(pool backend.Pool) (line, error) { return NewSequences(pool, roomy) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -182,14 +172,15 @@ func TestWhatIsNotSentIsAnsweredAtTheEnd(t *testing.T) {
 				reason := errors.New("over")
 				w := newWorkers(1, echo)
 				w.unsent = func() bool { end(reason); return true }
-				submit, run := run(t, ctx, w)
+				q, err := fresh(w)
+				if err != nil {
+					t.Fatal(err)
+				}
 				var all sync.WaitGroup
-				all.Go(run)
-				all.Go(func() {
-					if err := submit(); !errors.Is(err, reason) {
-						t.Errorf("answered with %v", err)
-					}
-				})
+				all.Go(func() { q.Run(ctx) })
+				if _, _, err := q.Submit(t.Context(), of("a", "x")); !errors.Is(err, reason) {
+					t.Errorf("answered with %v", err)
+				}
 				all.Wait()
 			})
 		})

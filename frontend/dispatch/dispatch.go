@@ -63,8 +63,8 @@ type Dispatcher struct {
 	lines    map[*rollout.Version]*line
 	windows  map[*rollout.Version]*window // of the versions that have been asked
 	retiring map[*line]*rollout.Version   // queues that take nothing any more and still answer: of removed versions, and those that were replaced
-	draining bool // nothing is taken from outside
-	drained  bool // nothing is taken at all
+	draining bool                         // nothing is taken from outside
+	drained  bool                         // nothing is taken at all
 
 	together sync.WaitGroup // requests for ensembles; it grows, under mu, only before draining
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
@@ -104,15 +103,15 @@ func (s *Server) answered(r *record, at time.Time, took time.Duration, err error
 		s.opts.Metrics.CountResponse(httpStatusOf(err))
 	}
 	if s.opts.AccessLog != nil {
-		s.opts.AccessLog(AccessEntry{At: at, Took: took, Peer: r.peer, Method: r.method, Code: int(codeOf(err)), RequestID: r.id})
+		s.opts.AccessLog(AccessEntry{At: at, Took: took, Peer: r.peer, Method: r.method, Code: codeOf(err), RequestID: r.id})
 	}
 }
 
-func codeOf(err error) codes.Code {
+func codeOf(err error) int {
 	if _, known := errors.AsType[*fault.Error](err); known {
-		return fault.GRPCCode(err)
+		return int(fault.GRPCCode(err))
 	}
-	return status.Code(err) // that of gRPC itself, and none for no error
+	return int(status.Code(err)) // that of gRPC itself, and none for no error
 }
 
 // okStatus is what successes count as.

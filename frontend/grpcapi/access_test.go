@@ -191,8 +191,8 @@ func TestStatuses(t *testing.T) {
 		if got := httpStatusOf(tc.err); got != tc.http {
 			t.Errorf("%v: %d, want %d", tc.err, got, tc.http)
 		}
-		if got := codeOf(tc.err); got != tc.code {
-			t.Errorf("%v: %s, want %s", tc.err, got, tc.code)
+		if got := codeOf(tc.err); got != int(tc.code) {
+			t.Errorf("%v: %d, want %d", tc.err, got, tc.code)
 		}
 	}
 }

@@ -28,8 +28,7 @@ func requestOf(m *pb.ModelInferRequest) (*oip.Request, error) {
 		return nil, bad("the request has more than %d inputs or outputs", maxTensors)
 	}
 	r := &oip.Request{ID: m.GetId(), Params: parametersOf(m.GetParameters())}
-	seen := map[string]bool{}
-	taken := 0
+	seen, left := map[string]bool{}, raw
 	for _, in := range inputs {
 		if seen[in.GetName()] {
 			return nil, bad("input '%s' already exists in request", in.GetName())
@@ -39,31 +38,13 @@ func requestOf(m *pb.ModelInferRequest) (*oip.Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case t.Shared != nil && in.GetContents() != nil:
-			return nil, bad("input '%s' is in shared memory, and has contents beside it", t.Name)
-		case t.Shared != nil:
-			r.Inputs = append(r.Inputs, t)
-			continue
-		case len(raw) > 0 && in.GetContents() != nil:
-			return nil, bad("input '%s' has contents, and there are raw_input_contents: use one of them", t.Name)
-		case len(raw) > 0 && taken == len(raw):
-			return nil, bad("there are %d raw_input_contents, and none is left for input '%s'", len(raw), t.Name)
-		case len(raw) > 0:
-			t.Data = raw[taken]
-			taken++
-		default:
-			if err := fill(&t.Tensor, in.GetContents()); err != nil {
-				return nil, err
-			}
-		}
-		if err := t.Check(); err != nil {
-			return nil, fault.New(fault.BadRequest, err.Error(), nil)
+		if left, err = elementsOf(&t, in, raw, left); err != nil {
+			return nil, err
 		}
 		r.Inputs = append(r.Inputs, t)
 	}
-	if taken < len(raw) {
-		return nil, bad("there are %d raw_input_contents for %d inputs that take one", len(raw), taken)
+	if len(left) > 0 {
+		return nil, bad("there are %d raw_input_contents for %d inputs that take one", len(raw), len(raw)-len(left))
 	}
 	for _, o := range m.GetOutputs() {
 		params := parametersOf(o.GetParameters())
@@ -74,6 +55,30 @@ func requestOf(m *pb.ModelInferRequest) (*oip.Request, error) {
 		r.Outputs = append(r.Outputs, oip.Requested{Name: o.GetName(), Params: params, Shared: shared})
 	}
 	return r, nil
+}
+
+// elementsOf gives an input its elements: those of its contents, or the first of the raw ones that are left. It returns what is left then.
+func elementsOf(t *oip.Tensor, in *pb.ModelInferRequest_InferInputTensor, raw, left [][]byte) ([][]byte, error) {
+	switch {
+	case t.Shared != nil && in.GetContents() != nil:
+		return nil, bad("input '%s' is in shared memory, and has contents beside it", t.Name)
+	case t.Shared != nil:
+		return left, nil
+	case len(raw) > 0 && in.GetContents() != nil:
+		return nil, bad("input '%s' has contents, and there are raw_input_contents: use one of them", t.Name)
+	case len(raw) > 0 && len(left) == 0:
+		return nil, bad("there are %d raw_input_contents, and none is left for input '%s'", len(raw), t.Name)
+	case len(raw) > 0:
+		t.Data, left = left[0], left[1:]
+	default:
+		if err := fill(&t.Tensor, in.GetContents()); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.Check(); err != nil {
+		return nil, fault.New(fault.BadRequest, err.Error(), nil)
+	}
+	return left, nil
 }
 
 func inputOf(in *pb.ModelInferRequest_InferInputTensor) (oip.Tensor, error) {

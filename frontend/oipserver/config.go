@@ -1,6 +1,7 @@
 package oipserver
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -23,16 +24,26 @@ type (
 		Instances       []InstanceGroup   `json:"instance_group"`
 		DefaultFile     string            `json:"default_model_filename"`
 		MetricTags      map[string]string `json:"metric_tags"`
-		Parameters      map[string]string `json:"parameters"`
+		Parameters      map[string]Value  `json:"parameters"`
 		DynamicBatching *DynamicBatching  `json:"dynamic_batching,omitempty"`
 		Sequences       *Sequences        `json:"sequence_batching,omitempty"`
 		Transactions    Transactions      `json:"model_transaction_policy"`
 
 		Ensemble *EnsembleScheduling `json:"ensemble_scheduling,omitempty"`
 	}
-	// VersionPolicy says that all versions are served that are there.
+	// Value is a setting of the model's own.
+	Value struct {
+		Text string `json:"string_value"`
+	}
+	// VersionPolicy says which versions are served that are there. One is not nil.
 	VersionPolicy struct {
-		All struct{} `json:"all"`
+		All    *struct{} `json:"all,omitempty"`
+		Latest *struct {
+			Versions int `json:"num_versions"`
+		} `json:"latest,omitempty"`
+		Specific *struct {
+			Versions []json.Number `json:"versions"`
+		} `json:"specific,omitempty"`
 	}
 	// ConfigInput is an input. Dims leaves the dimension of the rows out when MaxBatch is not 0.
 	ConfigInput struct {
@@ -82,7 +93,7 @@ func (s *Server) Config(ref infer.ModelRef) (Config, error) {
 	}
 	c := Config{
 		Name: d.Ref.Name, Platform: platform(&d), Backend: backendName(&d), MaxBatch: maxBatch(&d), Inputs: []ConfigInput{}, Outputs: []ConfigOutput{},
-		MetricTags: map[string]string{}, Parameters: map[string]string{}, Transactions: Transactions{d.Features[featureStreams]},
+		VersionPolicy: VersionPolicy{All: &struct{}{}}, MetricTags: map[string]string{}, Parameters: map[string]Value{}, Transactions: Transactions{d.Features[featureStreams]},
 		Instances: []InstanceGroup{{Name: d.Ref.Name, Kind: "KIND_CPU", Count: d.MinWorkers, GPUs: []int{}}}, Ensemble: ensembleOf(&d),
 	}
 	if c.Ensemble != nil {
@@ -98,7 +109,7 @@ func (s *Server) Config(ref infer.ModelRef) (Config, error) {
 		c.DynamicBatching = &DynamicBatching{Preferred: []int{}, Delay: d.MaxBatchDelay.Microseconds()}
 	}
 	if d.Ports == nil {
-		return c, nil
+		return c, c.declare(d.Triton)
 	}
 	for _, p := range d.Ports.Inputs {
 		c.Inputs = append(c.Inputs, ConfigInput{Name: p.Name, DataType: configType(p.DataType), Format: "FORMAT_NONE", Dims: dims(&p, c.MaxBatch)})
@@ -106,7 +117,7 @@ func (s *Server) Config(ref infer.ModelRef) (Config, error) {
 	for _, p := range d.Ports.Outputs {
 		c.Outputs = append(c.Outputs, ConfigOutput{Name: p.Name, DataType: configType(p.DataType), Dims: dims(&p, c.MaxBatch)})
 	}
-	return c, nil
+	return c, c.declare(d.Triton)
 }
 
 // featureStreams is what a backend announces that may answer in pieces.

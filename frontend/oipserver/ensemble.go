@@ -1,6 +1,9 @@
 package oipserver
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -51,4 +54,55 @@ func (s *Server) stepsReady(d *rollout.Description) bool {
 		}
 	}
 	return true
+}
+
+// declare adds what only the model's config.pbtxt says: it has no effect here beyond what the other fields tell, or it is the model's own.
+func (c *Config) declare(text json.RawMessage) error {
+	if text == nil {
+		return nil
+	}
+	var said struct {
+		VersionPolicy VersionPolicy     `json:"version_policy"`
+		DefaultFile   string            `json:"default_model_filename"`
+		MetricTags    map[string]string `json:"metric_tags"`
+		Parameters    map[string]Value  `json:"parameters"`
+		Outputs       []struct {
+			Name      string `json:"name"`
+			LabelFile string `json:"label_filename"`
+		} `json:"output"`
+		Instances []struct {
+			Name string `json:"name"`
+		} `json:"instance_group"`
+		DynamicBatching struct {
+			Preferred []int `json:"preferred_batch_size"`
+		} `json:"dynamic_batching"`
+	}
+	if err := json.Unmarshal(text, &said); err != nil {
+		return fmt.Errorf("the model's config.pbtxt: %w", err)
+	}
+	c.VersionPolicy = said.VersionPolicy
+	if c.VersionPolicy == (VersionPolicy{}) { // Triton's default
+		c.VersionPolicy.Latest = &struct {
+			Versions int `json:"num_versions"`
+		}{1}
+	}
+	c.DefaultFile = said.DefaultFile
+	if said.MetricTags != nil {
+		c.MetricTags = said.MetricTags
+	}
+	if said.Parameters != nil {
+		c.Parameters = said.Parameters
+	}
+	if c.DynamicBatching != nil && said.DynamicBatching.Preferred != nil {
+		c.DynamicBatching.Preferred = said.DynamicBatching.Preferred
+	}
+	if len(said.Instances) == 1 && len(c.Instances) == 1 && said.Instances[0].Name != "" {
+		c.Instances[0].Name = said.Instances[0].Name
+	}
+	for _, o := range said.Outputs {
+		if at := slices.IndexFunc(c.Outputs, func(have ConfigOutput) bool { return have.Name == o.Name }); at >= 0 {
+			c.Outputs[at].LabelFile = o.LabelFile
+		}
+	}
+	return nil
 }

@@ -179,8 +179,8 @@ func request() *oip.Request {
 // settings are changes, of texts that are JSON.
 func settings(pairs ...string) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
-	for i := 0; i < len(pairs); i += 2 {
-		all[pairs[i]] = json.RawMessage(pairs[i+1])
+	for pair := range slices.Chunk(pairs, 2) {
+		all[pair[0]] = json.RawMessage(pair[len(pair)-1])
 	}
 	return all
 }

@@ -85,9 +85,9 @@ type Deployer interface {
 	Deploy(ctx context.Context, spec rollout.Spec) (rollout.Registered, error)
 }
 
-// Dependents knows which models need others.
+// Dependents knows which models are made of others.
 type Dependents interface {
-	// DependentsOf names the models that cannot run without this one, those that depend on them before them.
+	// DependentsOf names the models that only this one is made of, directly or by others of them.
 	DependentsOf(model string) []string
 }
 

@@ -346,16 +346,24 @@ func sortFiles(model string, files map[string][]byte) (map[string]map[string][]b
 				own[place] = content
 			}
 		}
-		if own[modelFile] == nil {
-			return nil, fault.Newf(fault.BadRequest, "version %s of '%s' has no %s: models that a client sends are ONNX models", version, model, modelFile)
-		}
-		for place := range own {
-			if first, _, _ := strings.Cut(place, "/"); strings.EqualFold(first, "MAR-INF") || strings.EqualFold(place, "model-config.yaml") {
-				return nil, fault.Newf(fault.BadRequest, "'%.100s' is for the model store only: models that a client sends are ONNX models, and config has their settings", place)
-			}
+		if err := checkFiles(model, version, own); err != nil {
+			return nil, err
 		}
 	}
 	return versions, nil
+}
+
+// checkFiles looks whether a version's files are those of an ONNX model, and of nothing else.
+func checkFiles(model, version string, files map[string][]byte) error {
+	if files[modelFile] == nil {
+		return fault.Newf(fault.BadRequest, "version %s of '%s' has no %s: models that a client sends are ONNX models", version, model, modelFile)
+	}
+	for place := range files {
+		if first, _, _ := strings.Cut(place, "/"); strings.EqualFold(first, "MAR-INF") || strings.EqualFold(place, "model-config.yaml") {
+			return fault.Newf(fault.BadRequest, "'%.100s' is for the model store only: models that a client sends are ONNX models, and config has their settings", place)
+		}
+	}
+	return nil
 }
 
 // deployFiles packs a version's files, has the archive opened as any other, and deploys it.
@@ -383,6 +391,13 @@ func (s *Server) deployFiles(ctx context.Context, ref infer.ModelRef, c *modelCo
 	spec := c.spec()
 	spec.Archive, spec.URL, spec.Name, spec.Version = a, ref.Name+".tar.gz", ref.Name, ref.Version
 	_, err = s.opts.Deployer.Deploy(ctx, spec)
+	if fault.Is(err, fault.LoadFailed) { // the files are the client's
+		f := fault.New(fault.InvalidModel, "version "+ref.Version+" of '"+ref.Name+"' does not load: "+fault.Message(err), err)
+		if why, ok := errors.AsType[*fault.Error](err); ok {
+			f.Hint = why.Hint
+		}
+		return f
+	}
 	return err //nolint:wrapcheck // the same
 }
 

@@ -156,7 +156,7 @@ func TestLoadWithConfig(t *testing.T) {
 	wantRefused(t, bare.Load(t.Context(), "adder", Overrides{Config: "{}"}), "without a config or files")
 }
 
-// needs says that big needs adder, and bigger needs big.
+// needs says that adder is made of bigger, and that of big.
 type needs struct{}
 
 func (needs) DependentsOf(name string) []string {

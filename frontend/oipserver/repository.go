@@ -123,19 +123,22 @@ func (s *Server) load(ctx context.Context, name string) error {
 	return nil
 }
 
-// Unload unregisters all versions of a model, and with dependents those of the models that cannot run without it. One that is not there is none to unload.
+// Unload unregisters all versions of a model, and with dependents then those of the models that only it needed, as Triton does for the members of an
+// ensemble. One that is not there is none to unload.
 func (s *Server) Unload(ctx context.Context, name string, dependents bool) error {
 	if err := s.allowed(); err != nil {
 		return err
 	}
+	var needed []string
 	if dependents && s.opts.Dependents != nil {
-		for _, other := range s.opts.Dependents.DependentsOf(name) {
-			if err := s.unload(ctx, other); err != nil {
-				return err
-			}
+		needed = s.opts.Dependents.DependentsOf(name) // before the model goes
+	}
+	for _, one := range append([]string{name}, needed...) {
+		if err := s.unload(ctx, one); err != nil {
+			return err
 		}
 	}
-	return s.unload(ctx, name)
+	return nil
 }
 
 func (s *Server) unload(ctx context.Context, name string) error {

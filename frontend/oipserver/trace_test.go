@@ -116,8 +116,18 @@ func TestTrace(t *testing.T) {
 func TestTraceSettings(t *testing.T) {
 	s := serve(t, newWorld(), func(o *Options) { o.TraceFile = filepath.Join(t.TempDir(), "trace") })
 	for _, tc := range [][2]string{
-		{"trace_level", `["TENSORS"]`}, {"trace_level", `["LOUD"]`}, {"trace_level", "1"}, {"trace_rate", "0"}, {"trace_rate", `"x"`}, {"trace_count", "-2"},
-		{"log_frequency", "-1"}, {"trace_file", `"/etc/passwd"`}, {"trace_mode", `"opentelemetry"`}, {"zz", "1"}, {"trace_rate", "1e3"}, {"trace_rate", "99999999999"},
+		{"trace_level", `["TENSORS"]`},
+		{"trace_level", `["LOUD"]`},
+		{"trace_level", "1"},
+		{"trace_rate", "0"},
+		{"trace_rate", `"x"`},
+		{"trace_count", "-2"},
+		{"log_frequency", "-1"},
+		{"trace_file", `"/etc/passwd"`},
+		{"trace_mode", `"opentelemetry"`},
+		{"zz", "1"},
+		{"trace_rate", "1e3"},
+		{"trace_rate", "99999999999"},
 	} {
 		wantRefused(t, s.ChangeTrace("", settings(tc[0], tc[1])), "")
 	}

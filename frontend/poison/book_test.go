@@ -1,8 +1,9 @@
 package poison
 
 import (
+	"encoding/hex"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -134,7 +135,7 @@ func TestLift(t *testing.T) {
 		b.Killed(ref, item("a", body), Death{Workers: 2})
 	}
 	key := digestOf(item("", "x"))
-	if n := b.Lift(ref, fmt.Sprintf("%x", key[:4])); n != 1 || refused(t, b, ref, item("b", "x")) || !refused(t, b, ref, item("b", "y")) {
+	if n := b.Lift(ref, hex.EncodeToString(key[:4])); n != 1 || refused(t, b, ref, item("b", "x")) || !refused(t, b, ref, item("b", "y")) {
 		t.Errorf("%d lifted", n)
 	}
 	if b.Lift(ref, "") != 0 || b.Lift(infer.ModelRef{}, "a") != 0 || b.Lift(ref, strings.Repeat("0", 65)) != 0 {
@@ -147,14 +148,14 @@ func TestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(Options{Most: 3, Keep: time.Minute})
 		for i := range 10 {
-			b.Killed(infer.ModelRef{Name: fmt.Sprint(i % 2)}, item("a", fmt.Sprint(i)), Death{Workers: 2})
+			b.Killed(infer.ModelRef{Name: strconv.Itoa(i % 2)}, item("a", strconv.Itoa(i)), Death{Workers: 2})
 			time.Sleep(time.Second)
 		}
 		if b.count != 3 {
 			t.Errorf("%d are remembered", b.count)
 		}
 		for i := range 10 {
-			if got := refused(t, b, infer.ModelRef{Name: fmt.Sprint(i % 2)}, item("b", fmt.Sprint(i))); got != (i >= 7) {
+			if got := refused(t, b, infer.ModelRef{Name: strconv.Itoa(i % 2)}, item("b", strconv.Itoa(i))); got != (i >= 7) {
 				t.Errorf("%d: %t", i, got)
 			}
 		}
@@ -200,8 +201,8 @@ func TestTogether(t *testing.T) {
 	for n := range 8 {
 		all.Go(func() {
 			for i := range 300 {
-				model := infer.ModelRef{Name: fmt.Sprint(i % 3)}
-				it := item("a", fmt.Sprint(i%40))
+				model := infer.ModelRef{Name: strconv.Itoa(i % 3)}
+				it := item("a", strconv.Itoa(i%40))
 				switch (n + i) % 5 {
 				case 0:
 					b.Killed(model, it, Death{})

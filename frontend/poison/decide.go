@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
-// crash is what an error tells about the end of a worker's process; backend.Crash implements it.
+// crash is what an error tells about the end of a worker's process; backend.CrashError implements it.
 type crash interface {
 	error
 	Together() int  // requests that the process had, of all its batches

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
-var _ crash = (*backend.Crash)(nil)
+var _ crash = (*backend.CrashError)(nil)
 
 // died is the error of a worker that has ended with so many requests.
 func died(reason backend.CrashReason, together int) error {
@@ -23,13 +23,15 @@ func died(reason backend.CrashReason, together int) error {
 	if reason == backend.CrashOutOfMemory {
 		kind = fault.BackendOutOfMemory
 	}
-	return fault.New(kind, "Worker died.", c)
+	return fault.New(kind, "Worker died.", &backend.CrashError{Crash: c})
 }
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	abort, kill, memory, wedged := died(backend.CrashSignal, 1), died(backend.CrashKilled, 1), died(backend.CrashOutOfMemory, 1), died(backend.CrashWedged, 1)
-	unknown := fault.New(fault.BackendDied, "Worker died.", &backend.Crash{Reason: backend.CrashKilled, Signal: "SIGKILL", Requests: make([]backend.CrashRequest, 1)})
+	unknown := fault.New(fault.BackendDied, "Worker died.", &backend.CrashError{
+		Crash: &backend.Crash{Reason: backend.CrashKilled, Signal: "SIGKILL", Requests: make([]backend.CrashRequest, 1)},
+	})
 	bare := fault.New(fault.BackendDied, "Worker died.", nil)
 	once, suspected := Past{Tries: 1}, Past{Tries: 1, Deaths: 1}
 	for name, tc := range map[string]struct {
@@ -100,7 +102,7 @@ func FuzzDecide(f *testing.F) {
 		backend.CrashExited, backend.CrashSignal, backend.CrashKilled, backend.CrashOutOfMemory, backend.CrashWedged, backend.CrashBroken,
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		r := rand.New(rand.NewPCG(seed, 0))
+		r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // to be had again
 		past, retries := Past{}, 0
 		for {
 			n := 1 + r.IntN(3)
@@ -148,6 +150,7 @@ type server struct {
 	queue  []*request
 	starts int
 	killer func() bool // whether somebody kills the worker while it has a batch
+	real   func(batch []*request) error
 }
 
 var ref = infer.ModelRef{Name: "m", Version: "1.0"}
@@ -192,6 +195,8 @@ func (s *server) run() {
 func (s *server) execute(batch []*request) {
 	var err error
 	switch {
+	case s.real != nil:
+		err = s.real(batch)
 	case slices.ContainsFunc(batch, func(r *request) bool { return r.poison }):
 		err = died(backend.CrashSignal, len(batch))
 	case s.killer():
@@ -207,7 +212,9 @@ func (s *server) execute(batch []*request) {
 		}
 		return
 	}
-	s.starts++
+	if s.real == nil {
+		s.starts++
+	}
 	var again []*request
 	for _, r := range batch {
 		d := Decide(Facts{Err: err, Batch: len(batch)}, r.past)
@@ -264,7 +271,7 @@ func TestPoisonInABatch(t *testing.T) {
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {
-		r := rand.New(rand.NewPCG(seed, 7))
+		r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // to be had again
 		kills := 0
 		s := &server{book: New(Options{}), batch: 1 + r.IntN(8)}
 		odds := r.IntN(3) * 20 // in percent: none, some, many

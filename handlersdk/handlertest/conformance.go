@@ -3,10 +3,12 @@ package handlertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,7 @@ func RunConformance(t *testing.T, path string, opts Options) {
 		{"batches", batches},
 		{"failures", failures},
 		{"frames of later versions", laterFrames},
+		{"servers of other versions", otherServers},
 		{"lifeline", lifeline},
 		{"end of the stream", streamEnd},
 	} {
@@ -160,6 +163,25 @@ func laterFrames(t *testing.T, path string, opts Options) {
 	p.last = 100
 	if r := p.MustAsk(opts.Sample)[0]; r.Failure != nil {
 		t.Errorf("after frames that it has to ignore: %+v", r.Failure)
+	}
+}
+
+// otherServers are one that speaks this version and later ones, in words that are not known yet, and one that says of the model only what nobody can do without.
+func otherServers(t *testing.T, path string, opts Options) {
+	t.Helper()
+	later, earliest := opts, opts
+	later.versions = fmt.Sprintf("%d,%d,%d", backendv1.ProtocolVersion, backendv1.ProtocolVersion+1, backendv1.ProtocolVersion+2)
+	later.Env = append(slices.Clone(opts.Env), "FLAMBEAU_OF_A_LATER_VERSION=1")
+	earliest.earliest = true
+	for name, o := range map[string]Options{"a later server": later, "the earliest server": earliest} {
+		p := Start(t, path, o)
+		p.MustLoad()
+		if r := p.MustAsk(opts.Sample)[0]; r.Failure != nil {
+			t.Errorf("%s: %+v", name, r.Failure)
+		}
+		if err := p.Stop(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, p.Output())
+		}
 	}
 }
 

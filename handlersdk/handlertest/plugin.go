@@ -43,6 +43,9 @@ type Options struct {
 	Model string        // its name; "": the folder's
 	Batch int           // largest batch; 0: 4
 	Limit time.Duration // for each step; 0: 30 seconds
+
+	versions string // of the protocol that the server speaks; "": this one
+	earliest bool   // the server sends what the first one sent
 }
 
 const (
@@ -146,12 +149,16 @@ func (p *Plugin) launch(path string) error {
 		return err
 	}
 	p.lifeline = lifeline
+	versions := p.opts.versions
+	if versions == "" {
+		versions = strconv.Itoa(backendv1.ProtocolVersion)
+	}
 	p.cmd = &exec.Cmd{
 		Path: path, Args: append([]string{path}, p.opts.Args...), Dir: p.opts.Dir, Stdout: handshakeEnd, Stderr: logsEnd,
 		ExtraFiles: []*os.File{lifelineEnd, logsEnd}, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		Env: append([]string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), backendv1.CookieKey + "=" + backendv1.CookieValue,
-			backendv1.EnvMaxMessageBytes + "=" + strconv.Itoa(messageLimit), backendv1.EnvProtocolVersions + "=" + strconv.Itoa(backendv1.ProtocolVersion),
+			backendv1.EnvMaxMessageBytes + "=" + strconv.Itoa(messageLimit), backendv1.EnvProtocolVersions + "=" + versions,
 			backendv1.EnvSocketDir + "=" + sockets,
 		}, p.opts.Env...),
 	}
@@ -237,6 +244,9 @@ func (p *Plugin) Load() (*backendv1.LoadResponse, error) {
 	}
 	req := &backendv1.LoadRequest{
 		ModelName: name, ModelVersion: "1.0", ModelDir: p.opts.Dir, BatchSize: int32(p.opts.Batch), MaxResponseBytes: messageLimit / 2,
+	}
+	if p.opts.earliest {
+		return p.rpc.Load(ctx, &backendv1.LoadRequest{ModelName: name, ModelDir: p.opts.Dir})
 	}
 	// A field that no version has: servers of later versions send some that a plugin does not know.
 	const none = 1000

@@ -52,7 +52,9 @@ func TestMemory(t *testing.T) {
 				"sys/fs/cgroup/memory.max":                "not a number",
 				"sys/fs/cgroup/pod/box/memory.events.odd": "oom_kill 9",
 			},
-			"/pod/box", Limit{67108864, 67000000, "/pod"}, 2,
+			"/pod/box",
+			Limit{67108864, 67000000, "/pod"},
+			2,
 		},
 		"version 2, own limit is the lowest, no peak": {
 			map[string]string{
@@ -62,7 +64,9 @@ func TestMemory(t *testing.T) {
 				"sys/fs/cgroup/pod/box/memory.max":     "800\n",
 				"sys/fs/cgroup/pod/box/memory.current": "799\n",
 			},
-			"/pod/box", Limit{800, 799, "/pod/box"}, -1,
+			"/pod/box",
+			Limit{800, 799, "/pod/box"},
+			-1,
 		},
 		"version 2, namespaced": {
 			map[string]string{
@@ -71,13 +75,17 @@ func TestMemory(t *testing.T) {
 				"sys/fs/cgroup/memory.max":    "100\n",
 				"sys/fs/cgroup/memory.events": "oom_kill 1\n",
 			},
-			"/", Limit{Bytes: 100, Group: "/"}, 1,
+			"/",
+			Limit{Bytes: 100, Group: "/"},
+			1,
 		},
 		"version 2, the machine's root": {
 			map[string]string{
 				"proc/self/mountinfo": mountsOfTwo, "proc/7/cgroup": "0::/\n", "proc/vmstat": "pgfault 5\noom_kill 7\n",
 			},
-			"/", Limit{}, 7,
+			"/",
+			Limit{},
+			7,
 		},
 		"version 2, outside of the namespace": {
 			map[string]string{
@@ -85,7 +93,9 @@ func TestMemory(t *testing.T) {
 				"proc/7/cgroup":               "0::/../other\n",
 				"sys/fs/cgroup/memory.events": "oom_kill 4\n",
 			},
-			"/../other", Limit{}, 4,
+			"/../other",
+			Limit{},
+			4,
 		},
 		"version 1": {
 			map[string]string{
@@ -96,7 +106,9 @@ func TestMemory(t *testing.T) {
 				"sys/fs/cgroup/memory/box/memory.max_usage_in_bytes": "4095\n",
 				"sys/fs/cgroup/memory/box/memory.oom_control":        "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n",
 			},
-			"/box", Limit{4096, 4095, "/box"}, 5,
+			"/box",
+			Limit{4096, 4095, "/box"},
+			5,
 		},
 		"version 1, an old kernel": {
 			map[string]string{
@@ -104,7 +116,9 @@ func TestMemory(t *testing.T) {
 				"proc/7/cgroup":                           "4:memory:/\n",
 				"sys/fs/cgroup/memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n",
 			},
-			"/", Limit{}, -1,
+			"/",
+			Limit{},
+			-1,
 		},
 		"version 1, in a container without namespace, with a blank": {
 			map[string]string{
@@ -117,7 +131,9 @@ func TestMemory(t *testing.T) {
 				"sys/fs/my groups/in/memory.usage_in_bytes":  "bad",
 				"sys/fs/my groups/in/memory.max_usage_bytes": "",
 			},
-			"/docker/ab/in", Limit{Bytes: 10, Group: "/docker/ab/in"}, 6,
+			"/docker/ab/in",
+			Limit{Bytes: 10, Group: "/docker/ab/in"},
+			6,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

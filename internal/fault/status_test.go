@@ -98,3 +98,14 @@ func TestMessageLeavesCausesOut(t *testing.T) {
 		t.Error("Is does not find the kind")
 	}
 }
+
+func TestKindOfCode(t *testing.T) {
+	for code, want := range map[codes.Code]Kind{
+		codes.ResourceExhausted: TooLarge, codes.Unimplemented: RouteNotFound, codes.Canceled: Cancelled, codes.DeadlineExceeded: ClientTimeout,
+		codes.InvalidArgument: BadRequest, codes.Unavailable: Draining, codes.Internal: Internal, codes.DataLoss: Internal,
+	} {
+		if got := KindOfCode(code); got != want {
+			t.Errorf("%s: %s, want %s", code, got, want)
+		}
+	}
+}

@@ -116,3 +116,37 @@ func TestFolderThatCannotBeMade(t *testing.T) {
 		t.Errorf("%v: it should say what to set", err)
 	}
 }
+
+// TestShow changes what is written while the logs are open.
+func TestShow(t *testing.T) {
+	dir := t.TempDir()
+	logs, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := logs.Server().With("model", "m") // made before the change
+	if got := logs.Shown(); got != (Shown{Info: true, Warn: true, Error: true}) {
+		t.Errorf("%+v", got)
+	}
+	log.Debug("one")
+	log.Info("two")
+	logs.Show(Shown{Debug: true, Warn: true, ISO8601: true})
+	log.Debug("three")
+	log.Info("four")
+	log.Warn("five")
+	log.Error("six")
+	if err := logs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, ServerFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) != 3 || !strings.HasSuffix(lines[0], "two model=m") || !strings.HasSuffix(lines[1], "three model=m") || !strings.HasSuffix(lines[2], "five model=m") {
+		t.Errorf("%q", lines)
+	}
+	if !strings.Contains(lines[0], ",") || !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z `).MatchString(lines[2]) {
+		t.Errorf("%q", lines)
+	}
+}

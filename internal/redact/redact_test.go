@@ -8,7 +8,7 @@ import (
 
 func TestURL(t *testing.T) {
 	t.Parallel()
-	for raw, want := range map[string]string{
+	for raw, want := range map[string]string{ //nolint:gosec // nobody's
 		"":                                       "",
 		"resnet.mar":                             "resnet.mar",
 		"/models/a@b/x.mar":                      "/models/a@b/x.mar",
@@ -46,7 +46,7 @@ func TestURL(t *testing.T) {
 func TestTarget(t *testing.T) {
 	t.Parallel()
 	escape := url.QueryEscape
-	for raw, want := range map[string]string{
+	for raw, want := range map[string]string{ //nolint:gosec // nobody's
 		"/ping":                                   "/ping",
 		"/predictions/m?key=1&token=2":            "/predictions/m?key=1&token=2", // a model's own parameters: no URL is among them
 		"/models?limit=2&next_page_token=4":       "/models?limit=2&next_page_token=4",

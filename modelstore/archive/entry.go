@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
 )
 
 // OpenEntry gives the model at a place of the store: an archive file, a folder, or a version's folder, whose only archive file stands for it. Unlike Open it
@@ -48,7 +49,7 @@ func (s *Store) openStrictly(ctx context.Context, path string, a *Archive) error
 	}
 	file := path
 	switch {
-	case info.IsDir() && a.layout.version == "":
+	case info.IsDir() && (a.layout.version == "" || isFile(filepath.Join(filepath.Dir(path), pbtxt.File))):
 		return s.openFolder(ctx, path, a)
 	case info.IsDir():
 		if file, err = soleArchive(path); err != nil {

@@ -174,9 +174,12 @@ const manySequenceJobs = 1000
 
 // settingsFrom makes settings of a config.pbtxt.
 func settingsFrom(c *pbtxt.Config) Settings {
-	s := Settings{MaxSequenceJobQueueSize: 1, MaxNumSequence: 1, BatchSize: new(1), MaxBatchDelay: new(time.Duration)}
+	s := Settings{MaxSequenceJobQueueSize: 1, MaxNumSequence: 1}
+	if !c.Auto {
+		s.BatchSize, s.MaxBatchDelay = new(1), new(time.Duration)
+	}
 	if b := c.Batching; b != nil {
-		s.BatchSize, s.MaxBatchDelay = new(c.MaxBatch), &b.Delay
+		s.BatchSize, s.MaxBatchDelay, s.PriorityLevels, s.DefaultPriorityLevel = new(c.MaxBatch), &b.Delay, b.Levels, b.Default
 		if b.QueueSize > 0 {
 			s.JobQueueSize = new(b.QueueSize)
 		}
@@ -254,7 +257,7 @@ func onnxSettings(c *pbtxt.Config) string {
 	if r.Patterns != nil {
 		say("memoryPattern: %t", *r.Patterns)
 	}
-	if c.Batching == nil && c.Sequences == nil {
+	if c.Batching == nil && c.Sequences == nil && !c.Auto {
 		say("batching: false")
 	}
 	if providers := usableProviders(c); len(providers) > 0 {

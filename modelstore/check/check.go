@@ -129,6 +129,7 @@ func (c *Checker) look(ctx context.Context, s *subject) error {
 	s.baseHandler(s.weightsFiles())
 	s.labels()
 	s.configFindings(&c.opts)
+	s.tritonFindings()
 	s.objects(c.opts.Env)
 	s.plugin(&c.opts)
 	s.sizes(&c.opts)

@@ -1,8 +1,8 @@
 package check
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -91,7 +91,7 @@ func writeFile(t *testing.T, path, text string) {
 type absent struct{}
 
 func (absent) Spec(string, string) (backend.ProcessSpec, error) {
-	return backend.ProcessSpec{}, &python.MissingError{Cause: fmt.Errorf("no Python is on the server's PATH")}
+	return backend.ProcessSpec{}, &python.MissingError{Cause: errors.New("no Python is on the server's PATH")}
 }
 
 func handlerWith(text string) model {
@@ -216,7 +216,7 @@ func plantedArchives(t *testing.T) map[Code]planted {
 			// A real process that ends by a signal, where the Python of the worker would be.
 			script := filepath.Join(dir, "python")
 			writeFile(t, script, "#!/bin/sh\nkill -SEGV $$\n")
-			if err := os.Chmod(script, 0o700); err != nil { //nolint:gosec // a program
+			if err := os.Chmod(script, 0o700); err != nil {
 				t.Fatal(err)
 			}
 			o.Inspector = inspecting(t, inspect.Options{Command: command{}, Interpreter: script})
@@ -288,10 +288,11 @@ func cutHalf(t *testing.T, path string) {
 func (p *planted) open(t *testing.T) (*archive.Archive, Options) {
 	t.Helper()
 	opts := p.opts
-	opts.Inspector = someFacts(map[string]string{"torch": "2.15.0", "onnxruntime": "1.20.1"})
+	given := someFacts(map[string]string{"torch": "2.15.0", "onnxruntime": "1.20.1"})
 	if !p.base {
-		opts.Inspector.(facts)["base"] = map[string]bool{} //nolint:forcetypeassert // a line above
+		given["base"] = map[string]bool{}
 	}
+	opts.Inspector = given
 	if p.reads {
 		opts.Inspector = inspector(t)
 	}
@@ -315,7 +316,7 @@ func (p *planted) stored(t *testing.T) *archive.Archive {
 	t.Helper()
 	dir := t.TempDir()
 	name := p.store(t, dir)
-	store, err := archive.New(archive.Options{Store: dir, Temp: t.TempDir(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	store, err := archive.New(archive.Options{Store: dir, Temp: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

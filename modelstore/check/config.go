@@ -14,7 +14,17 @@ func serverKeys() []string {
 		"minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout", "deviceType", "deviceIds", "parallelType",
 		"parallelLevel", "torchrun", "maxRetryTimeoutInSec", "clientTimeoutInMills", "jobQueueSize", "useJobTicket", "sequenceBatching",
 		"priorityLevels", "defaultPriorityLevel", "continuousBatching", "asyncCommunication", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxSequenceJobQueueSize", "maxNumSequence",
-		"useVenv", "swap", "warmup", "plugin", "pluginArgs",
+		"useVenv", "swap", "warmup", "plugin", "pluginArgs", "ensemble",
+	}
+}
+
+// tritonFindings tells what of a config.pbtxt has no effect. One that cannot be used keeps the model from being opened at all.
+func (s *subject) tritonFindings() {
+	if s.archive.Triton == nil {
+		return
+	}
+	for _, w := range s.archive.Triton.Warnings {
+		s.found.add(Warning, ConfigValue, "config.pbtxt", w.Line, "docs/triton.md says what is read", "%s", w.Text)
 	}
 }
 

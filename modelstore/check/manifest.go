@@ -28,7 +28,7 @@ func (s *subject) manifestFindings() {
 		s.found.add(Error, ArchiveUnusable, "", 0, "make it with torch-model-archiver", "%s", a.Problem)
 		return
 	}
-	if !a.HasManifest && (s.handler != "" || a.Manifest.Runtime == archive.RuntimeONNX || a.Manifest.Runtime == archive.RuntimePlugin) {
+	if !a.HasManifest && (s.handler != "" || a.Manifest.Runtime == archive.RuntimeONNX || a.Manifest.Runtime == archive.RuntimePlugin || a.Ensemble != nil) {
 		return
 	}
 	if !a.HasManifest {

@@ -32,6 +32,7 @@ type file struct {
 	number                string // and the version
 	kind                  watch.Kind
 	workers               int
+	superseded            bool
 }
 
 // fakeStore is a model store: a Watcher and Archives.
@@ -96,7 +97,7 @@ func (s *fakeStore) snapshot() watch.Snapshot {
 	for path, f := range s.files {
 		e := watch.Entry{
 			Path: path, Kind: f.kind, Fingerprint: s.stamps[path], State: f.state, Reason: f.reason, Name: f.folder, Version: f.number, Versioned: f.folder != "",
-			Since: s.since[path],
+			Since: s.since[path], Superseded: f.superseded,
 		}
 		if e.State == "" {
 			e.State = watch.Settled

@@ -20,7 +20,9 @@ type Config struct {
 	Ensemble *pipeline.Definition
 	File     string // of the model, in the folder of a version; "" when it does not say
 	MaxBatch int    // rows of a request; 0: its tensors have no dimension for rows
-	Policy   Policy
+	// Auto says that neither max_batch_size nor any tensor is declared: then the model itself says what it takes.
+	Auto   bool
+	Policy Policy
 
 	Inputs, Outputs []Port
 
@@ -106,6 +108,7 @@ func Parse(text []byte, folder string) (*Config, error) {
 	if folder != "" && c.Name != "" && c.Name != folder {
 		return nil, p.refuse("rename the folder, or correct the name", p.line(0, "name"), "it is about the model %q, and lies in the folder of %q", c.Name, folder)
 	}
+	c.Auto = p.config.MaxBatchSize == nil && len(p.config.GetInput()) == 0 && len(p.config.GetOutput()) == 0 && p.config.GetEnsembleScheduling() == nil
 	if c.MaxBatch < 0 {
 		return nil, p.refuse("", p.line(0, "max_batch_size"), "max_batch_size is %d, and cannot be negative", c.MaxBatch)
 	}
@@ -266,6 +269,9 @@ func (c *Config) scheduling(p *parsed) error {
 func (c *Config) dynamicBatching(p *parsed, d *tritonv1.DynamicBatching) error {
 	const name = "dynamic_batching"
 	at := func(sub string) int { return p.line(0, name, sub) }
+	if c.Auto {
+		c.MaxBatch = autoBatch
+	}
 	if c.MaxBatch == 0 {
 		c.warn(p.line(0, name), "dynamic_batching has no effect with a max_batch_size of 0: the tensors have no dimension for rows")
 		return nil
@@ -296,8 +302,11 @@ func (c *Config) dynamicBatching(p *parsed, d *tritonv1.DynamicBatching) error {
 	return nil
 }
 
+// autoBatch is the largest batch of a model whose text wants batches and does not say how large: Triton's.
+const autoBatch = 4
+
 // maxLevels bounds what the queue has to look at.
-const maxLevels = 1000
+const maxLevels = 100
 
 // micros makes a time of microseconds; what is longer than anybody waits is that.
 func micros(us uint64) time.Duration {

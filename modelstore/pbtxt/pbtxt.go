@@ -153,4 +153,3 @@ func asJSON(c *tritonv1.ModelConfig) ([]byte, error) {
 	}
 	return text, nil
 }
-

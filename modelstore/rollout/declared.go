@@ -27,7 +27,9 @@ func (g *generation) declare(info backend.Info) (backend.Info, error) {
 	if d.Outputs, err = declared("output", outputs, d.Outputs); err != nil {
 		return info, err
 	}
-	d.MaxBatch = c.MaxBatch
+	if !c.Auto {
+		d.MaxBatch = c.MaxBatch
+	}
 	if len(g.archive.Labels) > 0 {
 		d.Labels = maps.Clone(d.Labels)
 		if d.Labels == nil {

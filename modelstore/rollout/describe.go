@@ -28,6 +28,9 @@ func (v *Version) describe(isDefault bool) Description {
 	d.QueueSize, d.Default, d.LoadedAtStartup = s.queueSize, isDefault, atStart
 	d.Generation, d.Digest, d.Source, d.Swap = g.number, g.archive.Digest, g.source(), s.swap
 	d.Workers, d.Ports, d.Features = describeAll(workers), info.Description, info.Features
+	if g.archive.Triton != nil {
+		d.Triton = g.archive.Triton.JSON
+	}
 	d.State, d.Reason = summary(d.Workers, minWorkers, closing)
 	if next != nil {
 		d.Updating = next.update()

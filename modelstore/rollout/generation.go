@@ -66,7 +66,7 @@ func (g *generation) process(workerID int, devices []int) (backend.ProcessSpec, 
 		Parallel: g.settings.parallel(), Devices: devices,
 	})
 	if err != nil {
-		return spec, fault.New(fault.StartFailed, "the worker's command cannot be made", err)
+		return spec, fault.New(fault.StartFailed, "the worker cannot be started", err)
 	}
 	spec.Output = func(line backend.OutputLine) { v.manager.output(v.ref, workerID, line) }
 	return spec, nil

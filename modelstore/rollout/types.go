@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -91,6 +92,7 @@ type Description struct {
 	Labels      []string  // labels that name this version, sorted
 	Weight      float64   // percent of the model's unversioned requests that it gets
 
+	Triton   json.RawMessage      // the model's config.pbtxt, in the words of Triton's model configuration; nil without one
 	Ports    *backend.Description // what the workers say that the model takes and gives; nil before one is ready, and when they say nothing
 	Features map[string]bool      // optional abilities of the workers; nil before one is ready. It is not to be changed
 }

@@ -172,6 +172,9 @@ func (v *Version) follow(s Spec, a *archive.Archive, opened []Step) (*generation
 	if err := startable(minWorkers); err != nil {
 		return nil, err
 	}
+	if err := startable(minWorkers); err != nil {
+		return nil, err
+	}
 	return &generation{
 		number: number, version: v, url: s.URL, settings: set, archive: a, before: opened, begun: time.Now(), min: minWorkers, max: maxWorkers,
 	}, nil

@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
 )
 
 // Bounds of what one scan looks at. An entry beyond them is incomplete, with the reason.
@@ -39,6 +37,7 @@ type found struct {
 	stat          fs.FileInfo
 	problem       string // why it cannot be read, "" if it can
 	unknown       bool   // a folder of which it cannot be said whether it holds versions
+	triton        bool   // config.pbtxt lies beside it
 	superseded    bool   // a version that the model's config.pbtxt does not want served
 }
 
@@ -47,6 +46,7 @@ type scanner struct {
 	watch func(dir string, only ...string) // called for each folder before it is listed
 	// versioned says whether a folder held versions before: another folder beside them, which may be a new one in the making, does not end that.
 	versioned func(name string) bool
+	about     func(text []byte, model string) Repository // of a configuration; nil: it says nothing
 	looked    int
 	all       []found
 }
@@ -214,7 +214,7 @@ func content(dir, model string, items []os.DirEntry) (has contents, versions []s
 		case name == configFile && !isDir:
 			has.config = true
 			has.plugin = has.plugin || namesPlugin(filepath.Join(dir, name))
-		case name == pbtxt.File && !isDir:
+		case name == repositoryFile && !isDir:
 			has.triton = true
 		case name == onnxFile && !isDir:
 			has.onnx = true
@@ -259,7 +259,7 @@ func (s *scanner) version(ctx context.Context, f found, dir string) {
 		}
 		return
 	}
-	if sole, ok := s.soleArchive(f, dir, items); ok {
+	if sole, ok := s.soleArchive(f, dir, items); ok && !f.triton {
 		s.add(sole)
 		return
 	}

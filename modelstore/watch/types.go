@@ -63,6 +63,8 @@ type Options struct {
 	Settle time.Duration
 	// FolderSettle is the same for a folder, and for all that lies in a version's folder. 0: 2 seconds.
 	FolderSettle time.Duration
+	// Repository reads the config.pbtxt of a model. Nil: it says nothing about the model's folder.
+	Repository func(text []byte, model string) Repository
 	// Logger is required.
 	Logger *slog.Logger
 }

@@ -21,8 +21,8 @@ const (
 // ErrNotDelivered is in the error of a Predict whose batch was not given to the process before that ended: the batch has nothing to do with the end.
 var ErrNotDelivered = errors.New("the batch was not given to the process")
 
-// Crash is what is known about the end of a backend process that nobody had asked for. It is in the chain of the errors that Predict, Load and Err give
-// then; CrashOf finds it. It is not to be changed.
+// Crash is what is known about the end of a backend process that nobody had asked for. A CrashError with it is in the chain of the errors that Predict,
+// Load and Err give then; CrashOf finds it. It is not to be changed.
 type Crash struct {
 	Instance string      `json:"instance"` // Instance.ID
 	PID      int         `json:"pid"`
@@ -40,9 +40,7 @@ type Crash struct {
 	Requests []CrashRequest `json:"requests"`
 	// Lines are the last ones that it wrote: 50 of each stream at most, in the order of their times.
 	Lines []CrashLine `json:"lines"`
-	// Cause is why the server killed it, nil if it did not; Why is its text.
-	Cause error  `json:"-"`
-	Why   string `json:"why,omitempty"`
+	Why   string      `json:"why,omitempty"` // why the server killed it, "" if it did not
 }
 
 // CrashMemory is what is known about the memory of a process that ended, in bytes. Zero values are not known.
@@ -79,16 +77,26 @@ type CrashLine struct {
 	Text   string    `json:"text"`
 }
 
-// Error says how the process ended.
-func (c *Crash) Error() string {
+// String says how the process ended.
+func (c *Crash) String() string {
 	if c.Why != "" {
 		return c.How + ": " + c.Why
 	}
 	return c.How
 }
 
+// CrashError is the crash as an error.
+type CrashError struct {
+	*Crash
+
+	Cause error // why the server killed the process, nil if it did not
+}
+
+// Error says how the process ended.
+func (e *CrashError) Error() string { return e.String() }
+
 // Unwrap gives why the server killed the process.
-func (c *Crash) Unwrap() error { return c.Cause }
+func (e *CrashError) Unwrap() error { return e.Cause }
 
 // Together is how many requests the process had when it ended.
 func (c *Crash) Together() int { return len(c.Requests) }
@@ -106,8 +114,8 @@ func (c *Crash) ByOthers() bool {
 
 // CrashOf finds the crash that an error is about; nil when it is about none.
 func CrashOf(err error) *Crash {
-	if c, ok := errors.AsType[*Crash](err); ok {
-		return c
+	if e, ok := errors.AsType[*CrashError](err); ok {
+		return e.Crash
 	}
 	return nil
 }

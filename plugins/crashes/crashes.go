@@ -27,6 +27,7 @@ type Record struct {
 	Generation int    `json:"generation"` // which load of the version it was
 	Restarts   int    `json:"restarts"`   // of the worker before
 	backend.Crash
+
 	LeftOut int `json:"requests_left_out,omitempty"` // requests that are not listed
 }
 
@@ -38,7 +39,6 @@ type Book struct {
 
 // Add keeps a crash, shortened to what is worth its memory.
 func (b *Book) Add(r Record) {
-	r.Cause = nil // Why says it
 	if n := len(r.Requests) - mostRequests; n > 0 {
 		r.LeftOut = n
 		r.Requests = r.Requests[:mostRequests]

@@ -75,12 +75,12 @@ func TestKillsAreClaimedOnce(t *testing.T) {
 		claim("no group", membership{}, false, false)
 		m.kills("/a", 8)
 		w.follow(2, two) // a heartbeat sees it
-		time.Sleep(rememberKill / 2)
+		<-time.After(rememberKill / 2)
 		claim("seen before", one, true, true)
 		claim("both", two, true, true)
 		m.kills("/a", 9)
 		w.follow(2, two)
-		time.Sleep(rememberKill + time.Second)
+		<-time.After(rememberKill + time.Second)
 		claim("long ago", two, false, true)
 		m.put(1, "/")
 		if w.follow(1, one) != one {

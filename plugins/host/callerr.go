@@ -56,7 +56,7 @@ func (e *ending) fault() error {
 	f := fault.New(fault.BackendDied, textDied, e.cause)
 	how := e.exit.String()
 	if e.crash != nil {
-		f.Cause = e.crash
+		f.Cause = &backend.CrashError{Crash: e.crash, Cause: e.cause}
 		if e.crash.Reason == backend.CrashOutOfMemory {
 			f.Kind, f.Message, f.Hint = fault.BackendOutOfMemory, outOfMemoryText(e.crash.Memory), outOfMemoryHint
 			how += "; " + e.crash.Memory.Evidence

@@ -30,7 +30,7 @@ type autopsy struct {
 func crashOf(e *ending, lines []backend.CrashLine) *backend.Crash {
 	c := &backend.Crash{
 		At: e.body.at, How: e.exit.String(), ExitCode: e.exit.code, Core: e.exit.core,
-		Memory: e.body.memory, Lines: lines, Cause: e.cause,
+		Memory: e.body.memory, Lines: lines,
 	}
 	if e.cause != nil {
 		c.Why = e.cause.Error()

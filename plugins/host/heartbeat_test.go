@@ -128,7 +128,7 @@ func testPythonHeartbeats(t *testing.T, spec backend.ProcessSpec) {
 	_ = syscall.Kill(inst.PID(), syscall.SIGSTOP)
 	err := <-out
 	wantFault(t, err, fault.BackendDied, "wedged")
-	if !strings.Contains(backend.CrashOf(err).Error(), "stopped by a signal") {
+	if !strings.Contains(backend.CrashOf(err).String(), "stopped by a signal") {
 		t.Error(backend.CrashOf(err))
 	}
 }

@@ -45,10 +45,14 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCUDA runs the real models on a GPU and compares with the CPU's answers. test/gpu/onnx_cuda.sh runs it.
+// TestCUDA runs the real models on a GPU and compares with the CPU's answers. test/gpu/onnx_cuda.sh runs it; FLAMBEAU_TEST_CUDA=cpu does the same without a GPU.
 func TestCUDA(t *testing.T) {
-	if os.Getenv("FLAMBEAU_TEST_CUDA") == "" {
+	device := 0
+	switch os.Getenv("FLAMBEAU_TEST_CUDA") {
+	case "":
 		t.Skip("FLAMBEAU_TEST_CUDA is not set: there is no GPU")
+	case "cpu":
+		device = handlersdk.NoGPU
 	}
 	prefix := environment(t)
 	files, err := filepath.Glob(filepath.Join(models(t, prefix), "*/case.json"))
@@ -65,7 +69,7 @@ func TestCUDA(t *testing.T) {
 			if err := json.Unmarshal(text, &c); err != nil {
 				t.Fatal(err)
 			}
-			h := openOn(t, prefix, filepath.Dir(file), 0)
+			h := openOn(t, prefix, filepath.Dir(file), device)
 			for s := range c.Sets {
 				var inputs []session.Input
 				for i := range c.Sets[s].Inputs {

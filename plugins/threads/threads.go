@@ -4,6 +4,7 @@ package threads
 import (
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,7 +95,7 @@ func with(env []string, name string, n int) []string {
 	if n <= 0 || has(env, name) {
 		return env
 	}
-	return append(env[:len(env):len(env)], name+"="+strconv.Itoa(n)) // the environment may be shared by all commands
+	return append(slices.Clip(env), name+"="+strconv.Itoa(n)) // the environment may be shared by all commands
 }
 
 // has says whether a variable is set, be it to nothing.

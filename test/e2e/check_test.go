@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -172,6 +173,35 @@ func TestCheckFinds(t *testing.T) {
 	for _, dir := range []string{box.Dir, folder} {
 		if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
 			t.Errorf("code of the archive was run in %s", dir)
+		}
+	}
+}
+
+// TestCheckKnowsTheONNXRuntime: a bare ONNX model is compared with the library that its worker would load, here that of the Python environment.
+func TestCheckKnowsTheONNXRuntime(t *testing.T) {
+	box := NewBox(t)
+	if infos, err := filepath.Glob(filepath.Join(box.Home, "onnxruntime-*.dist-info")); err != nil || len(infos) != 1 {
+		t.Fatalf("the environment of the tests has to have one ONNX Runtime: %q, %v", infos, err)
+	}
+	field := func(number byte, content string) string {
+		return string([]byte{number<<3 | 2, byte(len(content))}) + content
+	}
+	model := func(opset byte) string { // IR version 8, a graph with one node, and the opset
+		return "\x08\x08" + field(7, field(1, field(4, "Relu"))) + field(8, "\x10"+string([]byte{opset}))
+	}
+	for opset, want := range map[byte]string{17: "", 99: "the model has opset 99, and the server's ONNX Runtime 1."} {
+		path := filepath.Join(box.Dir, fmt.Sprintf("m%d.onnx", opset))
+		if err := os.WriteFile(path, []byte(model(opset)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, f := range box.check(t, path)[0].Findings {
+			if f.Code == "onnx_version" {
+				found = append(found, f.Message)
+			}
+		}
+		if said := strings.Join(found, "; "); (want == "") != (said == "") || !strings.HasPrefix(said, want) {
+			t.Errorf("opset %d: %q, want %q", opset, said, want)
 		}
 	}
 }

@@ -3,7 +3,8 @@
 
 usage: calls.py HOST:PORT HOST:PORT        the server's REST and gRPC, with the models of repository.py
 
-Each check is a function; the first thing that is not as it has to be ends its function. Prints a line for each; exit status 1 if any failed.
+Each check is a function; the first thing that is not as it has to be ends its function. Prints a line for each; exit status
+1 if any failed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from tritonclient.utils import InferenceServerException
 
 A = np.arange(4, dtype=np.float32).reshape(1, 4)
 B = np.ones((1, 4), np.float32)
-CONFIG = {"max_batch_size": 4, "dynamic_batching": {"max_queue_delay_microseconds": 1000}, "instance_group": [{"kind": "KIND_CPU", "count": 2}]}
+CONFIG = {
+    "max_batch_size": 4,
+    "dynamic_batching": {"max_queue_delay_microseconds": 1000},
+    "instance_group": [{"kind": "KIND_CPU", "count": 2}],
+}
 
 
 def inputs(client: Any, binary: bool = True) -> list[Any]:
@@ -68,14 +73,18 @@ class Checks:
         """Sum and difference, however they are asked for."""
         for kind, client in self.clients.items():
             module = self.modules[kind]
-            answer = client.infer("addsub", inputs(module), request_id="7", headers={"x-tenant": "a"}, priority=2, timeout=10_000_000)
+            answer = client.infer(
+                "addsub", inputs(module), request_id="7", headers={"x-tenant": "a"}, priority=2, timeout=10_000_000
+            )
             assert (answer.as_numpy("OUTPUT0") == A + B).all()
             assert (answer.as_numpy("OUTPUT1") == A - B).all()
             one = client.infer("addsub", inputs(module), model_version="1", outputs=[module.InferRequestedOutput("OUTPUT1")])
             assert (one.as_numpy("OUTPUT1") == A - B).all() and one.as_numpy("OUTPUT0") is None
             fails(lambda client=client, module=module: client.infer("addsub", inputs(module)[:1]), "expected 2 inputs but got 1")
             fails(lambda client=client, module=module: client.infer("nope", inputs(module)), "nope")
-        packed = self.clients["http"].infer("addsub", inputs(tritonclient.http), request_compression_algorithm="gzip", response_compression_algorithm="deflate")
+        packed = self.clients["http"].infer(
+            "addsub", inputs(tritonclient.http), request_compression_algorithm="gzip", response_compression_algorithm="deflate"
+        )
         assert (packed.as_numpy("OUTPUT0") == A + B).all()
         packed = self.clients["grpc"].infer("addsub", inputs(tritonclient.grpc), compression_algorithm="gzip")
         assert (packed.as_numpy("OUTPUT0") == A + B).all()
@@ -83,7 +92,9 @@ class Checks:
     def classification(self) -> None:
         """The best classes in an output's place."""
         for kind, client in self.clients.items():
-            answer = client.infer("addsub", inputs(self.modules[kind]), outputs=[self.modules[kind].InferRequestedOutput("OUTPUT0", class_count=2)])
+            answer = client.infer(
+                "addsub", inputs(self.modules[kind]), outputs=[self.modules[kind].InferRequestedOutput("OUTPUT0", class_count=2)]
+            )
             assert answer.as_numpy("OUTPUT0").tolist() == [[b"4.000000:3", b"3.000000:2"]], answer.as_numpy("OUTPUT0")
 
     def stream(self) -> None:
@@ -150,11 +161,19 @@ class Checks:
                     fails(lambda client=client, wrong=wrong: client.infer("addsub", wrong), text)
                 narrow = module.InferRequestedOutput("OUTPUT0")
                 narrow.set_shared_memory("out", size // 2)
-                fails(lambda client=client, given=given, narrow=narrow: client.infer("addsub", given, outputs=[narrow]), "at least 16 bytes")
+                fails(
+                    lambda client=client, given=given, narrow=narrow: client.infer("addsub", given, outputs=[narrow]),
+                    "at least 16 bytes",
+                )
                 fails(lambda client=client, key=key: client.register_system_shared_memory("in", key, size), "already in manager")
-                fails(lambda client=client, key=key: client.register_system_shared_memory("long", key, 1 << 20), "end behind the object")
+                fails(
+                    lambda client=client, key=key: client.register_system_shared_memory("long", key, 1 << 20),
+                    "end behind the object",
+                )
                 for bad in ("/../../etc/passwd", "../x", "/..", "/a/b", "passwd", "/"):
-                    fails(lambda client=client, bad=bad: client.register_system_shared_memory("bad", bad, 8), "failed to register")
+                    fails(
+                        lambda client=client, bad=bad: client.register_system_shared_memory("bad", bad, 8), "failed to register"
+                    )
                 client.unregister_system_shared_memory("in")
                 client.unregister_system_shared_memory()
                 fails(lambda client=client, given=given: client.infer("addsub", given), "Unable to find shared memory region")
@@ -170,17 +189,28 @@ class Checks:
             assert client.is_model_ready(name, "3")
             assert (client.infer(name, inputs(self.modules[kind])).as_numpy("OUTPUT0") == A + B).all()
             fails(lambda client=client, name=name: client.load_model(name, files={"file:3/model.onnx": b"x"}, config="{}"), "")
-            assert (client.infer(name, inputs(self.modules[kind])).as_numpy("OUTPUT0") == A + B).all(), "a broken file must not take its place"
-            for path in ("file:1/../../../x", "file:/etc/passwd", "file:1/MAR-INF/MANIFEST.json", "file:1/model-config.yaml", "file:1/model.py"):
+            assert (client.infer(name, inputs(self.modules[kind])).as_numpy("OUTPUT0") == A + B).all(), (
+                "a broken file must not take its place"
+            )
+            for path in (
+                "file:1/../../../x",
+                "file:/etc/passwd",
+                "file:1/MAR-INF/MANIFEST.json",
+                "file:1/model-config.yaml",
+                "file:1/model.py",
+            ):
                 fails(lambda client=client, path=path: client.load_model("bad", config="{}", files={path: b"x"}), "")
             client.unload_model(name, unload_dependents=True)
             assert not client.is_model_ready(name)
             before = self.config("addsub")
             client.load_model("addsub", config=json.dumps(CONFIG))
             now = self.config("addsub")
-            assert now["instance_group"][0]["count"] == 2, now  # noqa: PLR2004
+            assert now["instance_group"][0]["count"] == 2, now
             assert (client.infer("addsub", inputs(self.modules[kind])).as_numpy("OUTPUT0") == A + B).all()
-            fails(lambda client=client: client.load_model("addsub", config='{"response_cache": {"enable": true}}'), "cannot be set here")
+            fails(
+                lambda client=client: client.load_model("addsub", config='{"response_cache": {"enable": true}}'),
+                "cannot be set here",
+            )
             client.load_model("addsub")
             assert self.config("addsub") == before, "loaded without a configuration it is as the store has it"
 
@@ -194,7 +224,9 @@ class Checks:
             shown = client.update_log_settings({"log_verbose_level": 1, "log_format": "ISO8601"})
             assert "ISO8601" in str(shown), shown
             client.update_log_settings({"log_verbose_level": 0, "log_format": "default"})
-            fails(lambda client=client: client.update_log_settings({"log_file": "/tmp/x"}), "log file location can not be updated")
+            fails(
+                lambda client=client: client.update_log_settings({"log_file": "/tmp/x"}), "log file location can not be updated"
+            )
             client.update_trace_settings("addsub", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": "1"})
             client.infer("addsub", inputs(self.modules[kind]))
             left = client.get_trace_settings("addsub")
@@ -202,7 +234,9 @@ class Checks:
             assert count == "0", left
             client.update_trace_settings("addsub", {"trace_level": None, "trace_rate": None, "trace_count": None})
             fails(lambda client=client: client.update_trace_settings(settings={"trace_level": ["TENSORS"]}), "TENSORS")
-            fails(lambda client=client: client.update_trace_settings(settings={"trace_file": "/etc/passwd"}), "trace file location")
+            fails(
+                lambda client=client: client.update_trace_settings(settings={"trace_file": "/etc/passwd"}), "trace file location"
+            )
 
     def repository(self) -> None:
         """Index, unload and load."""
@@ -217,7 +251,9 @@ class Checks:
         """Words of a Python handler, in one answer and one by one."""
         body = json.dumps({"text_input": "one two"}).encode()
         for path in ("generate", "generate_stream"):
-            request = urllib.request.Request(f"http://{self.addresses['http']}/v2/models/repeat/{path}", body, {"Content-Type": "application/json"})
+            request = urllib.request.Request(
+                f"http://{self.addresses['http']}/v2/models/repeat/{path}", body, {"Content-Type": "application/json"}
+            )
             with urllib.request.urlopen(request, timeout=60) as answer:
                 text = answer.read().decode()
             assert text.count("data: ") == (2 if path == "generate_stream" else 0), text
@@ -228,20 +264,20 @@ class Checks:
         body = json.dumps({"parameters": {"config": "{}", "file:1/model.onnx": base64.b64encode(addsub()).decode()}}).encode()
         address = f"http://{self.addresses['http']}/v2/repository/models/raw"
         with urllib.request.urlopen(urllib.request.Request(address + "/load", body), timeout=60) as answer:
-            assert answer.status == 200  # noqa: PLR2004
+            assert answer.status == 200
         assert self.clients["http"].is_model_ready("raw")
         self.clients["http"].unload_model("raw")
 
 
 def main() -> int:
     """Run all checks."""
-    if len(sys.argv) != 3:  # noqa: PLR2004
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
     checks, failed = Checks(sys.argv[1], sys.argv[2]), 0
     for name in [n for n, member in vars(Checks).items() if callable(member) and not n.startswith("_") and n != "config"]:
         try:
             getattr(checks, name)()
-        except Exception as error:  # noqa: BLE001 # each client has its own
+        except Exception as error:  # each client has its own
             failed += 1
             at = error.__traceback__ and error.__traceback__.tb_next
             print(f"FAIL {name}: {type(error).__name__} {error} (line {at.tb_lineno if at else '?'})", flush=True)

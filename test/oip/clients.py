@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Run the clients of the Open Inference Protocol against one server, and print for each call whether it went well.
 
-usage: clients.py --scripts FOLDER --http HOST:PORT --grpc HOST:PORT [--torchserve] [--perf "COMMAND"] [--bin FOLDER] [--proto FILE]
+usage: clients.py --scripts FOLDER --http HOST:PORT --grpc HOST:PORT [--torchserve]
+                  [--perf "COMMAND"] [--bin FOLDER] [--proto FILE]
 
 --scripts     folder with tritonclient_http.py, tritonclient_grpc.py, tritonclient_http_aio.py and kserve_client.py
 --torchserve  the server speaks TorchServe's API, too
@@ -9,7 +10,8 @@ usage: clients.py --scripts FOLDER --http HOST:PORT --grpc HOST:PORT [--torchser
 --bin         folder with grpcurl and grpc-health-probe; without it they are not run
 --proto       the protocol's .proto file, for servers without reflection
 
-Prints one line for each call: its name, a tab, OK, FAIL or -, a tab, what was seen. Exit status 0 if the clients could be run, whatever they say.
+Prints one line for each call: its name, a tab, OK, FAIL or -, a tab, what was seen. Exit status 0 if the clients could be
+run, whatever they say.
 """
 
 from __future__ import annotations
@@ -25,7 +27,16 @@ import tempfile
 
 LIMIT = 180  # seconds for one client
 SHOWN = 160  # characters of what was seen
-KSERVE = ["is_server_live", "is_server_ready", "model_ready", "infer binary=False", "infer binary=True", "grpc live", "grpc ready", "grpc infer"]
+KSERVE = [
+    "is_server_live",
+    "is_server_ready",
+    "model_ready",
+    "infer binary=False",
+    "infer binary=True",
+    "grpc live",
+    "grpc ready",
+    "grpc infer",
+]
 
 
 def run(command: list[str], stdin: str = "") -> tuple[int, str]:
@@ -76,14 +87,31 @@ def perf(options: argparse.Namespace) -> None:
         body, data = pathlib.Path(folder, "body.json"), pathlib.Path(folder, "data.json")
         body.write_text(json.dumps({"INPUT0": [[0, 1, 2, 3]], "INPUT1": [[1, 1, 1, 1]]}))
         data.write_text(json.dumps({"data": [{"TORCHSERVE_INPUT": [str(body)]}]}))
-        kinds["torchserve"] = ["-m", "addsub", "--service-kind", "torchserve", "-i", "http", "-u", options.http, "-b", "1", "--input-data", str(data)]
+        kinds["torchserve"] = [
+            "-m",
+            "addsub",
+            "--service-kind",
+            "torchserve",
+            "-i",
+            "http",
+            "-u",
+            options.http,
+            "-b",
+            "1",
+            "--input-data",
+            str(data),
+        ]
         for kind, arguments in kinds.items():
-            if options.perf is None or kind == "torchserve" and not options.torchserve:
+            if options.perf is None or (kind == "torchserve" and not options.torchserve):
                 show(f"perf_analyzer {kind}", "-")
                 continue
             status, text = run([*shlex.split(options.perf), *arguments, "--concurrency-range", "4", "--request-count", "500"])
             found = re.search(r"throughput: [^,\n]*", text)
-            show(f"perf_analyzer {kind}", "OK" if status == 0 and found else "FAIL", found[0] if found else f"exit {status}: {text[-300:]}")
+            show(
+                f"perf_analyzer {kind}",
+                "OK" if status == 0 and found else "FAIL",
+                found[0] if found else f"exit {status}: {text[-300:]}",
+            )
 
 
 def tools(options: argparse.Namespace) -> None:
@@ -102,8 +130,13 @@ def tools(options: argparse.Namespace) -> None:
     described = [*curl, "-import-path", str(proto.parent), "-proto", proto.name]
     status, text = run([*described, "-d", '{"name": "addsub"}', options.grpc, f"{service}/ModelReady"])
     show("grpcurl ModelReady", "OK" if status == 0 and '"ready": true' in text else "FAIL", text)
-    inputs = [{"name": n, "datatype": "FP32", "shape": [1, 4], "contents": {"fp32_contents": [0, 1, 2, 3]}} for n in ("INPUT0", "INPUT1")]
-    status, text = run([*described, "-d", json.dumps({"model_name": "addsub", "inputs": inputs}), options.grpc, f"{service}/ModelInfer"])
+    inputs = [
+        {"name": n, "datatype": "FP32", "shape": [1, 4], "contents": {"fp32_contents": [0, 1, 2, 3]}}
+        for n in ("INPUT0", "INPUT1")
+    ]
+    status, text = run(
+        [*described, "-d", json.dumps({"model_name": "addsub", "inputs": inputs}), options.grpc, f"{service}/ModelInfer"]
+    )
     show("grpcurl ModelInfer", "OK" if status == 0 and "OUTPUT1" in text else "FAIL", text)
 
 

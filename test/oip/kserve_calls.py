@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Make the calls of KServe's client that matter, and look at what comes back. tritonclient cannot be in the same process: both bring the protocol's messages.
+"""Make the calls of KServe's client that matter, and look at what comes back.
+
+tritonclient cannot be in the same process: both bring the protocol's messages.
 
 usage: kserve_calls.py HOST:PORT HOST:PORT        the server's REST and gRPC, with the models of repository.py
 
@@ -47,6 +49,6 @@ async def ask(http: str, grpc: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:  # noqa: PLR2004
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
     asyncio.run(ask(sys.argv[1], sys.argv[2]))

@@ -3,7 +3,8 @@
 
 usage: matrix.py TRITON.tsv FLAMBEAU.tsv COMPATIBILITY.md
 
-Prints both columns. Exit status 1 if a call goes well with Triton and not with Flambeau, unless the table of docs/compatibility.md has its name in backquotes.
+Prints both columns. Exit status 1 if a call goes well with Triton and not with Flambeau, unless the table of
+docs/compatibility.md has its name in backquotes.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ from __future__ import annotations
 import pathlib
 import sys
 
-
 RACES = {"grpc infer timeout"}  # a deadline of 0.1 ms, which a server meets or does not
 
 
 def read(path: str) -> dict[str, tuple[str, str]]:
     """The lines of clients.py by their names: result, and what was seen."""
     lines = (line.split("\t") for line in pathlib.Path(path).read_text().splitlines())
-    return {parts[0]: (parts[1], parts[2] if len(parts) > 2 else "") for parts in lines if len(parts) > 1}  # noqa: PLR2004
+    return {parts[0]: (parts[1], parts[2] if len(parts) > 2 else "") for parts in lines if len(parts) > 1}
 
 
 def main() -> int:
     """Print the comparison, and say whether it is as it should be."""
-    if len(sys.argv) != 4:  # noqa: PLR2004
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
     triton, ours, documented = read(sys.argv[1]), read(sys.argv[2]), pathlib.Path(sys.argv[3]).read_text()
     width = max(len(name) for name in [*triton, *ours])

@@ -5,7 +5,8 @@ usage: models.py prepare STORE PACKAGES
        models.py ask STORE HOST:PORT HOST:PORT
 
 prepare puts the models of the Python packages below PACKAGES (a site-packages folder) into a model store, with batching on.
-ask runs them over REST and gRPC of the Open Inference Protocol and over /predictions, singly, with several rows in a request, and in many requests at once, and
+ask runs them over REST and gRPC of the Open Inference Protocol and over /predictions, singly, with several rows in a
+request, and in many requests at once, and
 compares. Prints a line for each, and ends with status 1 if any differs by more than 1e-4.
 """
 
@@ -70,7 +71,11 @@ def samples(name: str, rows: int, seed: int) -> Tensors:
         return {"bytes": np.stack([magika_features(text[(seed + i) * 97 :]) for i in range(rows)])}
     if name == "silero":
         frames = np.stack([tone(seed + i)[:576] for i in range(rows)])
-        return {"input": frames, "state": random.normal(0, 0.1, (2, rows, 128)).astype(np.float32), "sr": np.array(16000, dtype=np.int64)}
+        return {
+            "input": frames,
+            "state": random.normal(0, 0.1, (2, rows, 128)).astype(np.float32),
+            "sr": np.array(16000, dtype=np.int64),
+        }
     if name == "minilm":
         ids = np.array([[101, 1037, 2158, 2003, 5983, 2833, 1012, 102]] * rows, dtype=np.int64)
         ids[:, 2] += np.arange(seed, seed + rows)
@@ -96,7 +101,9 @@ class Servers:
 
         self.http, self.grpc = tritonclient.http, tritonclient.grpc
         self.address = http
-        self.over_http = tritonclient.http.InferenceServerClient(http, concurrency=AT_ONCE, network_timeout=120, connection_timeout=120)
+        self.over_http = tritonclient.http.InferenceServerClient(
+            http, concurrency=AT_ONCE, network_timeout=120, connection_timeout=120
+        )
         self.over_grpc = tritonclient.grpc.InferenceServerClient(grpc)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
@@ -154,15 +161,20 @@ def refused(call: Any) -> bool:
     try:
         call()
     except urllib.error.HTTPError as error:
-        return error.code == 400  # noqa: PLR2004
-    except Exception as error:  # noqa: BLE001 # each client has its own
+        return error.code == 400
+    except Exception as error:  # each client has its own
         return "400" in str(error) or "INVALID_ARGUMENT" in str(error)
     return False
 
 
 def compare(servers: Servers, name: str) -> dict[str, float]:
     """Ask for one model in every way, and give the largest difference of each."""
-    ways = {"rest": servers.rest, "rest json": lambda n, i: servers.rest(n, i, binary=False), "grpc": servers.rpc, "predictions": servers.predictions}
+    ways = {
+        "rest": servers.rest,
+        "rest json": lambda n, i: servers.rest(n, i, binary=False),
+        "grpc": servers.rpc,
+        "predictions": servers.predictions,
+    }
     found: dict[str, float] = {}
     for way, ask in ways.items():
         one = samples(name, 1, 1)
@@ -196,7 +208,7 @@ def listen(servers: Servers) -> dict[str, float]:
                 state, expected = got["stateN"], want["stateN"]
                 loudest = max(loudest, float(got["output"][0, 0]))
             found[f"{way}, {kind}, statefully"] = worst
-            if loudest > 0.5:  # noqa: PLR2004 # that would be speech
+            if loudest > 0.5:  # that would be speech
                 found[f"{way}, {kind}: speech is heard"] = loudest
     return found
 
@@ -208,7 +220,7 @@ def ask(store: pathlib.Path, http: str, grpc: str) -> int:
     results = {name: compare(servers, name) for name in FILES}
     results["silero"] |= listen(servers)
     label = int(np.argmax(servers.rest("magika", samples("magika", 1, 0))["target_label"]))
-    results["magika"]["this file is Python"] = float(label != 143)  # noqa: PLR2004 # the index of its label
+    results["magika"]["this file is Python"] = float(label != 143)  # the index of its label
     two = {"audio_with_context": np.zeros((2, 576), np.float32), "h": np.zeros((1, 2, 128), np.float32)}
     results["akiki"]["two rows are refused"] = float(not refused(lambda: servers.rpc("akiki", two)))
     for name, found in results.items():
@@ -223,9 +235,9 @@ def ask(store: pathlib.Path, http: str, grpc: str) -> int:
 
 def main() -> int:
     """Read the arguments."""
-    if len(sys.argv) == 4 and sys.argv[1] == "prepare":  # noqa: PLR2004
+    if len(sys.argv) == 4 and sys.argv[1] == "prepare":
         return prepare(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]))
-    if len(sys.argv) == 5 and sys.argv[1] == "ask":  # noqa: PLR2004
+    if len(sys.argv) == 5 and sys.argv[1] == "ask":
         return ask(pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4])
     sys.exit(__doc__)
 

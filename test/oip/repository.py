@@ -3,7 +3,8 @@
 
 usage: repository.py FOLDER
 
-addsub, versions 1 and 2: an ONNX model with INPUT0 and INPUT1 (FP32 [-1, 4]) and OUTPUT0, their sum, and OUTPUT1, their difference.
+addsub, versions 1 and 2: an ONNX model with INPUT0 and INPUT1 (FP32 [-1, 4]) and OUTPUT0, their sum, and OUTPUT1, their
+difference.
 repeat: a Python handler that streams the words of its text one by one.
 Needs the standard library only: an ONNX model is a protobuf message, and this one is small enough to be written by hand.
 """
@@ -22,6 +23,7 @@ HANDLER = '''\
 import json
 
 from ts.handler_utils.utils import send_intermediate_predict_response
+from ts.utils.util import PredictionException
 
 
 class Repeat:
@@ -32,13 +34,13 @@ class Repeat:
 
     def handle(self, rows, context):
         body = rows[0].get("body") or rows[0].get("data")
-        if isinstance(body, (bytes, bytearray)):
-            body = json.loads(body)
-        if "inputs" in body:
-            text = body["inputs"][0]["data"][0]
-        else:
-            text = body["text_input"]
-        words = text.split()
+        try:
+            if isinstance(body, (bytes, bytearray)):
+                body = json.loads(body)
+            text = body["inputs"][0]["data"][0] if "inputs" in body else body["text_input"]
+            words = text.split()
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            raise PredictionException("a text is wanted: {\\"text_input\\": \\"one two\\"}", 400) from error
         for word in words[:-1]:
             send_intermediate_predict_response([word], context.request_ids, "Intermediate", 200, context)
         return [words[-1] if words else ""]
@@ -78,7 +80,9 @@ def addsub() -> bytes:
         part(1, part(1, "INPUT0") + part(1, "INPUT1") + part(2, output) + part(4, operator))
         for output, operator in (("OUTPUT0", "Add"), ("OUTPUT1", "Sub"))
     )
-    ports = b"".join(part(11, port(n)) for n in ("INPUT0", "INPUT1")) + b"".join(part(12, port(n)) for n in ("OUTPUT0", "OUTPUT1"))
+    ports = b"".join(part(11, port(n)) for n in ("INPUT0", "INPUT1")) + b"".join(
+        part(12, port(n)) for n in ("OUTPUT0", "OUTPUT1")
+    )
     return number(1, 8) + part(7, nodes + part(2, "addsub") + ports) + part(8, number(2, 17))
 
 
@@ -93,7 +97,9 @@ def write(store: pathlib.Path) -> None:
     meta.mkdir(parents=True, exist_ok=True)
     (store / "repeat" / "repeat.py").write_text(HANDLER)
     model = {"modelName": "repeat", "modelVersion": "1", "handler": "repeat.py"}
-    (meta / "MANIFEST.json").write_text(json.dumps({"createdOn": "", "runtime": "python", "model": model, "archiverVersion": "0.9.0"}))
+    (meta / "MANIFEST.json").write_text(
+        json.dumps({"createdOn": "", "runtime": "python", "model": model, "archiverVersion": "0.9.0"})
+    )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ func TestMemoryGuard(t *testing.T) {
 	requireAnswer(t, s, predict, 0)
 	load := s.StartLoad(t, e2e.LoadOptions{Clients: 2, Path: predict})
 	refused := requireEvent(t, s, heavy(1, ""), "refused", "swap_failed")
-	requireSays(t, "the reason", refused.Reason, []string{"would not fit", "58 MiB are left"})
+	requireSays(t, "the reason", refused.Reason, []string{"would not fit", "58 MiB are left", "swap: in_place"})
 	if !e2e.Eventually(patience, func() bool { return strings.Contains(s.InStore(t, file).Why, "swap: in_place") }) {
 		t.Errorf("the list of the store does not say what to do: %+v", s.InStore(t, file))
 	}

@@ -45,8 +45,7 @@ func refusal(err error, said string) string {
 	if !errors.As(err, &exit) || exit.ExitCode() == notFound || exit.ExitCode() == notExecutable {
 		return ""
 	}
-	lines := strings.Split(said, "\n")
-	for _, line := range lines {
+	for line := range strings.SplitSeq(said, "\n") {
 		if !strings.HasPrefix(line, "unshare: ") && !strings.HasPrefix(line, "mount: ") {
 			continue
 		}

@@ -179,7 +179,7 @@ def run_setting(
                     cell.setdefault(s.name, []).append(row)
                     where = f"{title}, {conc} at once, round {number}, {s.name}"
                     figures = (
-                        f"{row['rps']:.1f}/s, p50 {row['p50']:.2f}, p99 {row['p99']:.2f} ms, foreign CPU {row['foreign']:.0%}"
+                        f"{row['rps']:.1f}/s, p50 {row['p50']:.2f}, p99 {row['p99']:.2f} ms, CPU {row['cpu_per_1000']:.2f} s/1000, foreign CPU {row['foreign']:.0%}"
                     )
                     say(f"{where}: {figures}, errors {row['errors']} {row['error'][:80]}")
     finally:

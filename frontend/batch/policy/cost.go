@@ -19,8 +19,10 @@ const costClasses = 12
 type costClass struct{ size, took, weight float64 }
 
 const (
-	costMemory = 8 // batches of a class that its averages are about
-	costClip   = 3 // one batch counts at most as so many times the average: a model's first ones, a pause of the machine
+	costMemory = 8       // batches of a class that its averages are about
+	costFade   = .99     // weight of the other classes, after each batch
+	costLeast  = 1. / 16 // weight that stays
+	costClip   = 3       // one batch counts at most as so many times the average: a model's first ones, a pause of the machine
 )
 
 func (c *costs) observe(size int, took time.Duration) {
@@ -28,6 +30,11 @@ func (c *costs) observe(size int, took time.Duration) {
 	t := float64(took)
 	if k.weight > 0 {
 		t = min(t, costClip*k.took)
+	}
+	for i := range c.classes { // what was seen long ago counts less, but is all that is known of those sizes
+		if other := &c.classes[i]; other != k && other.weight > costLeast {
+			other.weight = max(other.weight*costFade, costLeast)
+		}
 	}
 	k.weight = min(k.weight+1, costMemory)
 	rate := 1 / k.weight
@@ -39,34 +46,53 @@ func (c *costs) observe(size int, took time.Duration) {
 	c.fit()
 }
 
-// fit draws the line through the classes: by weighted least squares, with neither part negative. Of one class alone it is not known how much is fixed.
+// fit draws the line through the classes. Those that were not seen for long count if they agree with the others, or if there is only one other.
 func (c *costs) fit() {
-	var w, sn, st float64
-	known := 0
+	var all, fresh [costClasses]bool
+	n := 0
 	for i := range c.classes {
-		if k := &c.classes[i]; k.weight > 0 {
+		all[i] = c.classes[i].weight > 0
+		if fresh[i] = c.classes[i].weight >= 1; fresh[i] {
+			n++
+		}
+	}
+	if n < 2 {
+		c.line(&all)
+		return
+	}
+	c.line(&fresh)
+	for i := range c.classes {
+		k := &c.classes[i]
+		line := c.fixed + c.each*k.size
+		all[i] = fresh[i] || all[i] && line < 2*k.took && k.took < 2*line
+	}
+	c.line(&all)
+}
+
+// line is the line of least weighted squares through some classes, with neither part negative. Of one class alone it is not known how much is fixed.
+func (c *costs) line(use *[costClasses]bool) {
+	var w, sn, st, nn, nt float64
+	for i, k := range c.classes {
+		if use[i] {
 			w, sn, st = w+k.weight, sn+k.weight*k.size, st+k.weight*k.took
-			known++
 		}
 	}
 	n, t := sn/w, st/w
-	if known == 1 {
-		c.fixed = t
-		if n > 1 {
-			c.fixed = t / 2
-		}
-		c.each = (t - c.fixed) / n
-		return
-	}
-	var nn, nt float64
-	for i := range c.classes {
-		if k := &c.classes[i]; k.weight > 0 {
+	for i, k := range c.classes {
+		if use[i] {
 			nn += k.weight * (k.size - n) * (k.size - n)
 			nt += k.weight * (k.size - n) * (k.took - t)
 		}
 	}
-	c.each = max(nt/nn, 0)
-	c.fixed = t - c.each*n
+	switch {
+	case nn > 0:
+		c.each = max(nt/nn, 0)
+		c.fixed = t - c.each*n
+	case n > 1:
+		c.fixed, c.each = t/2, t/2/n
+	default:
+		c.fixed, c.each = t, 0
+	}
 	if c.fixed < 0 {
 		c.fixed, c.each = 0, t/n
 	}

@@ -82,7 +82,8 @@ func (a *learning) gain(have, more int) float64 {
 // share is the largest batch that leaves enough for the other slots.
 func (a *learning) share(s *State) int {
 	slots := a.crowd.batches + s.Free + 1
-	return min(a.steps.ceil((a.crowd.most+slots-1)/slots), a.limits.Size)
+	all := max(a.crowd.most, a.crowd.running+s.have(), 1)
+	return min(a.steps.ceil((all+slots-1)/slots), a.limits.Size)
 }
 
 // target is the size that a batch is worth waiting for: what may come, down to a preferred size.

@@ -25,6 +25,7 @@ type tuned struct {
 
 	window window
 	missed int     // windows in a row whose answers missed the goal
+	said   bool    // that nothing would help
 	pause  Moment  // between two steps
 	quiet  Moment  // no step before
 	grew   bool    // the direction of the latest step
@@ -65,6 +66,7 @@ const (
 	pauseMost    = 2 * time.Minute
 	barLeast     = time.Minute
 	barMost      = 16 * time.Minute
+	spare        = 1.5 // how much more than the load smaller batches have to be able to do
 )
 
 var _ Tuner = (*tuned)(nil)
@@ -133,7 +135,7 @@ func (t *tuned) look(now Moment) {
 	}
 	t.trying = false
 	if p99 <= t.goal {
-		t.missed = 0
+		t.missed, t.said = 0, false
 		if now >= t.quiet {
 			t.grow(now, p99, rate)
 		}
@@ -174,23 +176,28 @@ func (t *tuned) shrink(now Moment, p99 time.Duration, rate float64) {
 		t.try(now, SmallerBatch, sizeKnob, Limits{to, t.limits.Delay}, p99, rate)
 		return
 	}
-	if t.missed == 2 { // said once, until the goal is reached again
+	if !t.said { // once, until the goal is reached again
+		t.said = true
 		t.step(now, OutOfReach, t.limits, p99, rate)
 	}
 }
 
-// smaller gives the largest size below the present one with which a request may run after another batch and meet the goal, and which can still do the
-// work. It gives the present one when there is none.
+// smaller gives the largest size below that of the largest batch with which a request may run after another batch and meet the goal, and which can still
+// do the work: well, so that no queue grows, or just so where one batch alone misses the goal. It gives the present size when there is none.
 func (t *tuned) smaller(p99 time.Duration, rate float64) int {
 	slots := float64(max(t.slots, 1))
-	largest := t.window.largest
-	queued := max(p99-t.costs.about(largest), 0) // what it waits besides
-	for size := largest - 1; size >= 1; size-- {
+	longest := t.costs.about(t.window.largest)
+	queued := max(p99-longest, 0) // what it waits besides
+	need := spare * rate
+	if longest > t.goal {
+		need = rate
+	}
+	for size := t.window.largest - 1; size >= 1; size-- {
 		takes := t.costs.about(size)
 		if takes+min(queued, takes) > t.goal {
 			continue
 		}
-		if slots*float64(size)/takes.Seconds() < 1.05*rate {
+		if slots*float64(size)/takes.Seconds() < need {
 			break
 		}
 		if n := t.learning.steps.floor(size); n > 0 {
@@ -205,7 +212,7 @@ func (t *tuned) smaller(p99 time.Duration, rate float64) int {
 func (t *tuned) grow(now Moment, p99 time.Duration, rate float64) {
 	w, l := &t.window, t.limits
 	room := t.goal - t.goal/20 - p99
-	if l.Size < t.bounds.Size && 2*w.full > w.held.n {
+	if l.Size < t.bounds.Size && 4*w.full > w.held.n {
 		to := min(t.learning.steps.ceil(l.Size+(l.Size+3)/4), t.bounds.Size)
 		if 2*(t.costs.about(to)-t.costs.about(l.Size)) <= room {
 			t.step(now, LargerBatch, Limits{to, l.Delay}, p99, rate)

@@ -44,7 +44,9 @@ func (s *spread) percentile(percent int) time.Duration {
 			continue
 		}
 		from, to := spreadClass(class)
-		to = min(to, s.highest)
+		if to = min(to, s.highest); class == spreadClasses-1 {
+			to = s.highest
+		}
 		return from + time.Duration(float64(to-from)*float64(rank)/float64(count))
 	}
 	return s.highest

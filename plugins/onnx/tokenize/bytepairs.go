@@ -1,7 +1,6 @@
 package tokenize
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"unicode/utf8"
@@ -124,22 +123,46 @@ type candidate struct {
 	at int
 }
 
-// candidates is a heap: the pair that was learned first on top, and of equal ones the leftmost.
+// before says whether a pair is joined before another: the one that was learned first, and of equal ones the leftmost.
+func (c candidate) before(d candidate) bool {
+	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
+}
+
+// candidates is a heap, the next one to be joined on top. (A text without blanks can be one word of any length.)
 type candidates []candidate
 
-func (c candidates) Len() int { return len(c) }
-func (c candidates) Less(i, j int) bool {
-	if c[i].rank != c[j].rank {
-		return c[i].rank < c[j].rank
+func (c *candidates) push(added candidate) {
+	*c = append(*c, added)
+	all := *c
+	for i := len(all) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !all[i].before(all[parent]) {
+			return
+		}
+		all[i], all[parent] = all[parent], all[i]
+		i = parent
 	}
-	return c[i].at < c[j].at
 }
-func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)   { *c = append(*c, x.(candidate)) } //nolint:errcheck,forcetypeassert // nothing else is pushed
-func (c *candidates) Pop() any {
-	last := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
-	return last
+
+func (c *candidates) pop() candidate {
+	all := *c
+	top, last := all[0], len(all)-1
+	all[0] = all[last]
+	all = all[:last]
+	*c = all
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if all[child].before(all[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return top
+		}
+		all[i], all[least] = all[least], all[i]
+		i = least
+	}
 }
 
 func (b *bytePairs) join(symbols []symbol) {
@@ -149,15 +172,14 @@ func (b *bytePairs) join(symbols []symbol) {
 			return
 		}
 		if l, ok := b.merges[[2]int64{symbols[at].id, symbols[symbols[at].next].id}]; ok {
-			waiting = append(waiting, candidate{l, at})
+			waiting.push(candidate{l, at})
 		}
 	}
 	for i := range symbols {
 		consider(i)
 	}
-	heap.Init(&waiting)
 	for len(waiting) > 0 {
-		best, _ := heap.Pop(&waiting).(candidate)
+		best := waiting.pop()
 		left := &symbols[best.at]
 		if left.gone || left.next < 0 {
 			continue
@@ -170,11 +192,7 @@ func (b *bytePairs) join(symbols []symbol) {
 		if left.next >= 0 {
 			symbols[left.next].prev = best.at
 		}
-		for _, at := range []int{left.prev, best.at} {
-			before := len(waiting)
-			if consider(at); len(waiting) > before {
-				heap.Fix(&waiting, len(waiting)-1)
-			}
-		}
+		consider(left.prev)
+		consider(best.at)
 	}
 }

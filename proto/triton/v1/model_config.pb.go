@@ -1310,7 +1310,7 @@ type ModelConfig struct {
 	Backend              string                 `protobuf:"bytes,3,opt,name=backend,proto3" json:"backend,omitempty"`
 	Runtime              string                 `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	VersionPolicy        *VersionPolicy         `protobuf:"bytes,5,opt,name=version_policy,json=versionPolicy,proto3" json:"version_policy,omitempty"`
-	MaxBatchSize         int32                  `protobuf:"varint,6,opt,name=max_batch_size,json=maxBatchSize,proto3" json:"max_batch_size,omitempty"`
+	MaxBatchSize         *int32                 `protobuf:"varint,6,opt,name=max_batch_size,json=maxBatchSize,proto3,oneof" json:"max_batch_size,omitempty"`
 	Input                []*Input               `protobuf:"bytes,7,rep,name=input,proto3" json:"input,omitempty"`
 	Output               []*Output              `protobuf:"bytes,8,rep,name=output,proto3" json:"output,omitempty"`
 	InstanceGroup        []*InstanceGroup       `protobuf:"bytes,9,rep,name=instance_group,json=instanceGroup,proto3" json:"instance_group,omitempty"`
@@ -1400,8 +1400,8 @@ func (x *ModelConfig) GetVersionPolicy() *VersionPolicy {
 }
 
 func (x *ModelConfig) GetMaxBatchSize() int32 {
-	if x != nil {
-		return x.MaxBatchSize
+	if x != nil && x.MaxBatchSize != nil {
+		return *x.MaxBatchSize
 	}
 	return 0
 }
@@ -2382,14 +2382,14 @@ const file_triton_v1_model_config_proto_rawDesc = "" +
 	"\vtarget_name\x18\x01 \x03(\tR\n" +
 	"targetName\"'\n" +
 	"\rResponseCache\x12\x16\n" +
-	"\x06enable\x18\x01 \x01(\bR\x06enable\"\xfd\f\n" +
+	"\x06enable\x18\x01 \x01(\bR\x06enable\"\x95\r\n" +
 	"\vModelConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x12\x18\n" +
 	"\abackend\x18\x03 \x01(\tR\abackend\x12\x18\n" +
 	"\aruntime\x18\x04 \x01(\tR\aruntime\x12H\n" +
-	"\x0eversion_policy\x18\x05 \x01(\v2!.flambeau.triton.v1.VersionPolicyR\rversionPolicy\x12$\n" +
-	"\x0emax_batch_size\x18\x06 \x01(\x05R\fmaxBatchSize\x12/\n" +
+	"\x0eversion_policy\x18\x05 \x01(\v2!.flambeau.triton.v1.VersionPolicyR\rversionPolicy\x12)\n" +
+	"\x0emax_batch_size\x18\x06 \x01(\x05H\x01R\fmaxBatchSize\x88\x01\x01\x12/\n" +
 	"\x05input\x18\a \x03(\v2\x19.flambeau.triton.v1.InputR\x05input\x122\n" +
 	"\x06output\x18\b \x03(\v2\x1a.flambeau.triton.v1.OutputR\x06output\x12H\n" +
 	"\x0einstance_group\x18\t \x03(\v2!.flambeau.triton.v1.InstanceGroupR\rinstanceGroup\x124\n" +
@@ -2420,7 +2420,8 @@ const file_triton_v1_model_config_proto_rawDesc = "" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x123\n" +
 	"\x05value\x18\x02 \x01(\v2\x1d.flambeau.triton.v1.ParameterR\x05value:\x028\x01B\x13\n" +
-	"\x11scheduling_choice*\xfa\x01\n" +
+	"\x11scheduling_choiceB\x11\n" +
+	"\x0f_max_batch_size*\xfa\x01\n" +
 	"\bDataType\x12\x10\n" +
 	"\fTYPE_INVALID\x10\x00\x12\r\n" +
 	"\tTYPE_BOOL\x10\x01\x12\x0e\n" +

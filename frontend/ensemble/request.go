@@ -78,6 +78,7 @@ func (p *plan) inputNames() string { return names(described(p.Inputs)) }
 
 // checkInputs compares a request with what the ensemble takes, and reads tensors that came as JSON, once for all steps.
 func (p *plan) checkInputs(r *oip.Request) error {
+	rows := int64(0)
 	for i := range r.Inputs {
 		in := &r.Inputs[i]
 		at := slices.IndexFunc(p.Inputs, func(port pipeline.Port) bool { return port.Name == in.Name })
@@ -93,6 +94,16 @@ func (p *plan) checkInputs(r *oip.Request) error {
 		}
 		if err := in.Resolve(); err != nil {
 			return err //nolint:wrapcheck // its faults are the client's
+		}
+		if p.most > 0 && len(in.Shape) > 0 {
+			switch n := in.Shape[0]; {
+			case n > int64(p.most):
+				return fault.Newf(fault.BadRequest, "inference request batch-size must be <= %d for '%s'", p.most, p.name)
+			case i > 0 && n != rows:
+				return fault.Newf(fault.BadRequest, "input '%s' batch size does not match other inputs for '%s'", in.Name, p.name)
+			default:
+				rows = n
+			}
 		}
 	}
 	if len(r.Inputs) != len(p.Inputs) {

@@ -73,8 +73,8 @@ const defaultGrace = 5 * time.Second
 type Launcher struct {
 	opts Options
 
-	mu     sync.Mutex                       // guards what follows
-	made   int                              // instances so far
+	mu     sync.Mutex                // guards what follows
+	made   int                       // instances so far
 	graphs map[*instance]composition // of instances that load or are loaded
 }
 
@@ -156,4 +156,46 @@ func (l *Launcher) forget(i *instance) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.graphs, i)
+}
+
+// DependentsOf names the models that were needed only for a model: the members of an ensemble, and theirs, that no other ensemble is made of. Triton
+// unloads them with the ensemble when it is asked to unload the dependents.
+func (l *Launcher) DependentsOf(model string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := map[string]bool{model: true}
+	var found []string
+	for at := []string{model}; len(at) > 0; at = at[1:] {
+		for _, member := range l.membersOf(at[0]) {
+			if own[member] || l.isNeeded(member, own) {
+				continue
+			}
+			own[member] = true
+			found = append(found, member)
+			at = append(at, member)
+		}
+	}
+	return found
+}
+
+// membersOf gives the members of an ensemble; mu is held.
+func (l *Launcher) membersOf(model string) []string {
+	var all []string
+	for _, g := range l.graphs {
+		if g.name == model {
+			all = append(all, g.members...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// isNeeded says whether an ensemble that is none of own has a model as a member; mu is held.
+func (l *Launcher) isNeeded(model string, own map[string]bool) bool {
+	for _, g := range l.graphs {
+		if !own[g.name] && slices.Contains(g.members, model) {
+			return true
+		}
+	}
+	return false
 }

@@ -79,6 +79,7 @@ type plan struct {
 	*pipeline.Definition
 	name    string
 	version string
+	most    int                 // rows of a request that the definition allows; 0: it does not say
 	takers  map[string][]int    // the steps that wait for a value
 	wanted  []bool              // by step: not all that its model gives is wanted
 	labels  map[string][]string // names of the classes, by output
@@ -93,7 +94,7 @@ type claim struct {
 
 // compile compares a definition with its models, and fills in what it does not say.
 func compile(d *pipeline.Definition, ref infer.ModelRef, members []Member) (*plan, error) {
-	p := &plan{Definition: d, name: ref.Name, version: ref.Version, takers: map[string][]int{}, wanted: make([]bool, len(d.Steps)), labels: map[string][]string{}}
+	p := &plan{Definition: d, name: ref.Name, version: ref.Version, most: d.MaxBatch, takers: map[string][]int{}, wanted: make([]bool, len(d.Steps)), labels: map[string][]string{}}
 	for i := range d.Steps {
 		p.learn(i, members[i].Ports)
 		for _, value := range slices.Sorted(maps.Values(d.Steps[i].Inputs)) {

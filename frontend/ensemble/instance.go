@@ -130,7 +130,9 @@ func wanted(ctx context.Context, item *infer.Item) (context.Context, context.Can
 	}
 }
 
-func errStopped() error { return fault.New(fault.Draining, "the ensemble was replaced or unregistered", nil) }
+func errStopped() error {
+	return fault.New(fault.Draining, "the ensemble was replaced or unregistered", nil)
+}
 
 func (i *instance) enter() bool {
 	i.mu.Lock()
