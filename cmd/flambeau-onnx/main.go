@@ -49,6 +49,8 @@ func tellRuntime(candidates []string) int {
 		fmt.Fprintln(os.Stderr, "flambeau-onnx:", err)
 		return 1
 	}
-	fmt.Fprintln(os.Stdout, version)
+	if _, err := fmt.Fprintln(os.Stdout, version); err != nil {
+		return 1
+	}
 	return 0
 }

@@ -84,7 +84,7 @@ func (p *program) check(ctx context.Context, args []string) int {
 	if err != nil {
 		return p.fail(command.Prog, err)
 	}
-	checker, err := p.checkerFor(cfg, parsed)
+	checker, err := p.checkerFor(cfg, parsed) //nolint:contextcheck // looking for Python has a limit of its own
 	if err != nil {
 		return p.fail(command.Prog, err)
 	}

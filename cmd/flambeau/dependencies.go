@@ -77,7 +77,7 @@ func (p *program) runDependencies(
 	if r.Requirements == "" && !r.Venv {
 		return spec, func() {}, nil
 	}
-	command, err := newPythonCommand(cfg)
+	command, err := newPythonCommand(cfg) //nolint:contextcheck // looking for Python has a limit of its own
 	if err != nil {
 		return spec, nil, err
 	}

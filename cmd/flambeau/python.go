@@ -122,8 +122,8 @@ func installedHome(interpreter string) string {
 	const question = "import importlib.util, os; s = importlib.util.find_spec('flambeau'); print(os.path.dirname(os.path.dirname(s.origin)) if s and s.origin else '')"
 	ctx, cancel := context.WithTimeout(context.Background(), askPython)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, interpreter, "-c", question) //nolint:gosec // the workers' own interpreter
-	cmd.Dir = "/"                                                // where the server was started is nothing that Python should import from
+	cmd := exec.CommandContext(ctx, interpreter, "-c", question)
+	cmd.Dir = "/" // where the server was started is nothing that Python should import from
 	cmd.WaitDelay = time.Second
 	said, err := cmd.Output()
 	if err != nil {

@@ -298,7 +298,7 @@ func (p *program) runUnpacked(ctx context.Context, args *argparse.Args, job *run
 	if y := &model.Settings; y.ParallelType != "" && y.ParallelLevel > 0 {
 		printf(p.stderr, "flambeau run: warning: a server runs this model in several processes (parallelType: %s); here it is one\n", y.ParallelType)
 	}
-	spec, err := runProcess(cfg, args, model)
+	spec, err := runProcess(cfg, args, model) //nolint:contextcheck // looking for Python has a limit of its own
 	if err != nil {
 		return exitUsage, err
 	}

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/flambeau-serve/flambeau/frontend/poison"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
@@ -25,6 +27,8 @@ type Policy struct {
 	// IdleOnly refuses a request unless an idle worker can take it at once (TorchServe's job tickets).
 	IdleOnly bool
 	Priorities
+	// Guard looks after the requests whose worker dies. Nil: they are answered with its death.
+	Guard *Guard
 }
 
 // Queue is the queue of one model version. Requests are taken by their class (an item's Priority), as turns says, and those of a class in the order in
@@ -33,6 +37,7 @@ type Policy struct {
 type Queue struct {
 	pool backend.Pool
 	wake chan struct{} // one token: something arrived, left, or was closed
+	runs runs
 
 	mu      sync.Mutex // guards what follows
 	policy  Policy
@@ -55,9 +60,16 @@ type pending struct {
 	done     <-chan struct{} // closed when nobody waits for the answer any more
 	answered chan outcome    // holds one
 
-	begun time.Time // when its first batch left
-	watch string    // a response header to note, "" for none
-	noted string    // that header's last value
+	begun    time.Time     // when its first batch left
+	gathered time.Duration // before that, with its batch
+	behind   *Execution    // see Times
+
+	steps int          // that it has begun
+	past  poison.Past  // what became of its workers
+	mark  poison.Mark  // it may be one that ends workers
+	heard *atomic.Bool // something of its answer was passed on; nil before it has begun
+	watch string       // a response header to note, "" for none
+	noted string       // that header's last value
 }
 
 // left says whether nobody waits for the answer any more.
@@ -78,9 +90,11 @@ type outcome struct {
 
 // Times tells where a request's time went.
 type Times struct {
-	Queued time.Duration // from its arrival until its batch left
-	Ran    time.Duration // in the worker, with its batch; 0 when it did not get there
-	Run    *Execution    // that of its batch; nil when it did not get there
+	Queued   time.Duration // from its arrival until its batch left
+	Gathered time.Duration // the last part of Queued: a worker was free, and the batch waited for others
+	Ran      time.Duration // in the worker, with its batch; 0 when it did not get there
+	Run      *Execution    // that of its batch; nil when it did not get there
+	Behind   *Execution    // what its worker did while it waited, at the end of that time; nil when it found a free worker
 }
 
 // New makes a queue for the slots of pool. Nothing leaves it until Run is called.
@@ -106,6 +120,7 @@ func (q *Queue) SetPolicy(p Policy) error {
 	}
 	q.policy = p
 	q.mu.Unlock()
+	q.runs.guard.Store(p.Guard)
 	q.signal()
 	return nil
 }
@@ -121,6 +136,9 @@ func (q *Queue) Waiting() (waiting, limit int) {
 // when the queue is full. When ctx ends first, the item leaves the queue if it is still there, and the context's cause is returned.
 func (q *Queue) Submit(ctx context.Context, item infer.Item) (infer.Result, Times, error) {
 	p := &pending{item: item, arrived: time.Now(), done: ctx.Done(), answered: make(chan outcome, 1)}
+	if err := q.runs.guard.Load().check(p); err != nil {
+		return infer.Result{}, Times{}, err
+	}
 	if err := q.enter(p); err != nil {
 		return infer.Result{}, Times{}, err
 	}
@@ -191,7 +209,8 @@ func (q *Queue) Run(ctx context.Context) {
 			q.Fail(err)
 			continue
 		}
-		batch := q.gather(ctx)
+		taken := time.Now()
+		batch := q.vet(q.gather(ctx))
 		if len(batch) == 0 {
 			slot.Release()
 			continue
@@ -199,7 +218,7 @@ func (q *Queue) Run(ctx context.Context) {
 		q.mu.Lock()
 		q.away++
 		q.mu.Unlock()
-		q.running.Go(func() { q.comeBack(ctx, run(ctx, slot, batch, q.refill)) })
+		q.running.Go(func() { q.comeBack(ctx, q.runs.run(ctx, slot, taken, batch, q.refill)) })
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		q.Close(cause)
@@ -207,24 +226,14 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
-// comeBack ends a batch's time with a worker. What of it was not sent waits again, before all that came after it.
-func (q *Queue) comeBack(ctx context.Context, unsent []*pending) {
-	q.mu.Lock()
-	q.away--
-	var late []*pending
-	for _, p := range slices.Backward(unsent) {
-		switch {
-		case p.left():
-		case ctx.Err() != nil: // what waits was answered already, or is answered just now
-			late = append(late, p)
-		default:
+// putBack lets what has left the queue wait again, before all that came after it; q.mu is held.
+func (q *Queue) putBack(batch []*pending) {
+	for _, p := range slices.Backward(batch) {
+		if !p.left() {
 			q.waiting.add(p, true)
 			q.bytes += p.item.Size()
 		}
 	}
-	q.mu.Unlock()
-	answerAll(late, context.Cause(ctx))
-	q.signal()
 }
 
 // waitForItem says whether there is something to do.

@@ -66,6 +66,8 @@ func (w *workers) Retiring() bool { return false }
 
 func (w *workers) Continuous() bool { return w.steps }
 
+func (w *workers) Worker() (id, pid int) { return 0, 0 }
+
 func (w *workers) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	ids := make([]string, len(items))
 	for i := range items {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -13,44 +12,38 @@ import (
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
-// Execution is one run of a batch, which its requests share.
-type Execution struct {
-	Rows    int // samples in the batch
-	counted atomic.Bool
-}
-
-// First says once that an execution is to be counted: to the first of its requests that asks.
-func (e *Execution) First() bool { return !e.counted.Swap(true) }
-
-func newExecution(items []infer.Item) *Execution {
-	e := &Execution{}
-	for i := range items {
-		e.Rows += max(items[i].Rows, 1)
-	}
-	return e
-}
-
 // run runs a batch, answers its requests, and gives the slot back. It gives those of which nothing was sent, which nobody has answered.
 //
 // A worker that answers in steps gets all the requests of the batch in each step: those that were there before as TorchServe repeats them, with their id
 // and headers and without parameters. A request whose answer says that more will come stays. Between two steps renew drops those that nobody waits
-// for, and may add others.
-func run(ctx context.Context, slot backend.Slot, batch []*pending, renew func(batch []*pending, slot backend.Slot) []*pending) (unsent []*pending) {
+// for, and may add others. taken is when the slot was had.
+func (r *runs) run(
+	ctx context.Context, slot backend.Slot, taken time.Time, batch []*pending, renew func(batch []*pending, slot backend.Slot) []*pending,
+) (unsent []*pending) {
 	for {
-		items := begin(batch)
+		worker, _ := slot.Worker()
+		begun := time.Now()
+		items := begin(batch, begun, taken, r.before(worker))
 		results, err := execute(ctx, slot, items)
 		if errors.Is(err, backend.ErrNotSent) {
 			slot.Release()
 			for _, p := range batch {
-				p.begun = time.Time{}
+				p.begun, p.steps = time.Time{}, 0
 			}
 			return batch
 		}
-		execution := newExecution(items)
+		execution := r.note(slot, items, begun)
+		taken = time.Now() // for those who join it between two steps
+		guard := r.guard.Load()
+		if err != nil && guard != nil {
+			slot.Release()
+			return guard.judge(batch, err, execution)
+		}
 		if !slot.Continuous() {
 			outcomes := outcomesOf(batch, results, err, execution)
 			slot.Release() // before the answers, so that a client's next request finds the worker free
 			for i, p := range batch {
+				guard.answered(p)
 				p.answered <- outcomes[i]
 			}
 			return nil
@@ -62,16 +55,21 @@ func run(ctx context.Context, slot backend.Slot, batch []*pending, renew func(ba
 	}
 }
 
-// begin gives the items of the next step of a batch, which is the first one for those that have not begun.
-func begin(batch []*pending) []infer.Item {
-	now := time.Now()
+// begin gives the items of the next step of a batch, which is the first one for those that have not begun. taken is when the slot was had, before what
+// its worker did until then.
+func begin(batch []*pending, now, taken time.Time, before *Execution) []infer.Item {
 	items := make([]infer.Item, len(batch))
 	for i, p := range batch {
+		p.listen()
+		p.steps++
 		items[i] = p.item
-		if p.begun.IsZero() {
-			p.begun = now
-		} else {
+		if !p.begun.IsZero() {
 			items[i].Parts = nil
+			continue
+		}
+		p.begun, p.gathered, p.behind = now, min(now.Sub(taken), now.Sub(p.arrived)), nil
+		if before != nil && before.end().After(p.arrived) {
+			p.behind = before
 		}
 	}
 	return items
@@ -91,7 +89,9 @@ func outcomesOf(batch []*pending, results []infer.Result, err error, execution *
 	outcomes := make([]outcome, len(batch))
 	for i, p := range batch {
 		o := &outcomes[i]
-		*o = outcome{err: err, times: Times{Queued: p.begun.Sub(p.arrived), Ran: time.Since(p.begun), Run: execution}}
+		*o = outcome{err: err, times: Times{
+			Queued: p.begun.Sub(p.arrived), Gathered: p.gathered, Behind: p.behind, Ran: execution.end().Sub(p.begun), Run: execution,
+		}}
 		if err == nil {
 			p.note(&results[i])
 			o.result, o.err = results[i], results[i].Err

@@ -24,6 +24,7 @@ type SequencePolicy struct {
 	Idle         time.Duration // a sequence without a request for so long is over; required
 	Total        time.Duration // a sequence that began so long ago is over; 0 for no limit
 	EndHeader    string        // response header by which a handler ends sequences: their ids, separated by semicolons; "" for none
+	Guard        *Guard        // looks after the requests whose worker dies; nil: they are answered with its death
 	Priorities                 // of several sequences with a request, that goes first whose request is in the first class; within a sequence nothing changes
 }
 
@@ -32,6 +33,7 @@ type SequencePolicy struct {
 type Sequences struct {
 	pool backend.Pool
 	wake chan struct{} // one token: Run is to look around
+	runs runs
 
 	mu      sync.Mutex // guards what follows
 	policy  SequencePolicy
@@ -87,6 +89,7 @@ func (s *Sequences) SetPolicy(policy SequencePolicy) error {
 	}
 	s.policy = policy
 	s.mu.Unlock()
+	s.runs.guard.Store(policy.Guard)
 	s.signal()
 	return nil
 }
@@ -102,6 +105,9 @@ func (s *Sequences) Waiting() (waiting, limit int) {
 // room, or when it would open one too many.
 func (s *Sequences) Submit(ctx context.Context, item infer.Item) (infer.Result, Times, error) {
 	p := &pending{item: item, arrived: time.Now(), done: ctx.Done(), answered: make(chan outcome, 1), watch: s.rules().EndHeader}
+	if err := s.runs.guard.Load().check(p); err != nil {
+		return infer.Result{}, Times{}, err
+	}
 	if item.Alone {
 		return s.alone(ctx, p)
 	}
@@ -133,7 +139,7 @@ func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times,
 		if err != nil {
 			return infer.Result{}, Times{}, err //nolint:wrapcheck // the pool's faults are the client's
 		}
-		unsent = run(context.WithoutCancel(ctx), slot, unsent, s.stay) // the worker is busy with it, whether or not the client waits
+		unsent = s.runs.run(context.WithoutCancel(ctx), slot, time.Now(), unsent, s.stay) // the worker is busy with it, whether or not the client waits
 	}
 	select {
 	case o := <-p.answered:
@@ -322,6 +328,7 @@ func (s *Sequences) work(ctx context.Context, worker int) {
 			s.idle(worker, err)
 			return
 		}
+		taken := time.Now()
 		batch := s.gather(ctx, worker)
 		if len(batch) == 0 {
 			slot.Release()
@@ -330,7 +337,7 @@ func (s *Sequences) work(ctx context.Context, worker int) {
 			}
 			continue
 		}
-		unsent := run(ctx, slot, slices.Clone(batch), s.stay)
+		unsent := s.runs.run(ctx, slot, taken, slices.Clone(batch), s.stay)
 		s.done(ctx, batch, unsent)
 	}
 }

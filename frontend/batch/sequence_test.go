@@ -105,6 +105,8 @@ func (s *crewSlot) Retiring() bool { return false }
 
 func (s *crewSlot) Continuous() bool { return false }
 
+func (s *crewSlot) Worker() (id, pid int) { return 0, 0 }
+
 func (s *crewSlot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	var ids []string
 	for _, item := range items {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -230,7 +231,7 @@ func TestDiamond(t *testing.T) {
 	inst, info := load(t, launcher(t, f), "e", diamond())
 	want := &backend.Description{
 		Platform: "ensemble", Inputs: []backend.Port{{Name: "A", DataType: "FP32", Shape: []int64{-1}}}, Outputs: []backend.Port{{Name: "Z", DataType: "FP32", Shape: []int64{-1}}},
-		Labels: map[string][]string{},
+		Labels: map[string][]string{}, Accepts: []string{"application/json"},
 	}
 	steps := info.Description.Steps
 	info.Description.Steps = nil
@@ -257,7 +258,7 @@ func TestBinaryAnswer(t *testing.T) {
 	text := `{"parameters": {"binary_data_output": true}, "inputs": [{"name": "A", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}]}`
 	raw := floats("A", 1).Data
 	it := item(text + string(raw))
-	it.Header = append(it.Header, infer.Field{Name: "inference-header-content-length", Value: fmt.Sprint(len(text))})
+	it.Header = append(it.Header, infer.Field{Name: "inference-header-content-length", Value: strconv.Itoa(len(text))})
 	r := ask(t, inst, it)
 	want := floats("Z", 9).Data
 	if r.Err != nil || !strings.HasSuffix(string(r.Body), string(want)) || r.Header[0].Name != oip.HeaderLength {
@@ -346,6 +347,7 @@ func TestCancellation(t *testing.T) {
 		"client gone": func(_ *testing.T, gone chan struct{}, _ func(), _ backend.Instance) { close(gone) },
 		"context":     func(_ *testing.T, _ chan struct{}, cancel func(), _ backend.Instance) { cancel() },
 		"stopped": func(t *testing.T, _ chan struct{}, _ func(), inst backend.Instance) {
+			t.Helper()
 			now, cancel := context.WithCancel(t.Context())
 			cancel()
 			if err := inst.Stop(now); err != nil {
@@ -432,9 +434,9 @@ func TestLoadWaits(t *testing.T) {
 			_, err := inst.Load(t.Context(), backend.LoadSpec{Model: infer.ModelRef{Name: "e"}})
 			done <- err
 		}()
-		time.Sleep(time.Second) //nolint:forbidigo // the bubble's time
+		time.Sleep(time.Second)
 		f.put("three", Member{Reason: "it is loading"})
-		time.Sleep(time.Hour) //nolint:forbidigo // the same
+		time.Sleep(time.Hour)
 		f.put("three", ready)
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
@@ -106,19 +107,9 @@ func compile(d *pipeline.Definition, ref infer.ModelRef, members []Member) (*pla
 	if d.Whole {
 		return p, nil
 	}
-	claims := map[string][]claim{}
-	for _, ports := range [][]pipeline.Port{d.Inputs, d.Outputs} {
-		for _, port := range ports {
-			if _, err := tensor.ParseDType(port.DataType); port.DataType != "" && err != nil {
-				return nil, refuse("the ensemble's tensor %q: %v", port.Name, err)
-			}
-			claims[port.Name] = append(claims[port.Name], claim{who: "the ensemble", port: backend.Port{Name: port.Name, DataType: port.DataType, Shape: port.Shape}})
-		}
-	}
-	for i := range d.Steps {
-		if err := claimsOf(i, &d.Steps[i], members[i].Ports, claims); err != nil {
-			return nil, err
-		}
+	claims, err := allClaims(d, members)
+	if err != nil {
+		return nil, err
 	}
 	for _, value := range slices.Sorted(maps.Keys(claims)) {
 		if err := agree(value, claims[value]); err != nil {
@@ -132,6 +123,23 @@ func compile(d *pipeline.Definition, ref infer.ModelRef, members []Member) (*pla
 	}
 	p.Definition = &c
 	return p, nil
+}
+
+// allClaims collects what the definition and the models say about each tensor.
+func allClaims(d *pipeline.Definition, members []Member) (map[string][]claim, error) {
+	claims := map[string][]claim{}
+	for _, port := range slices.Concat(d.Inputs, d.Outputs) {
+		if _, err := tensor.ParseDType(port.DataType); port.DataType != "" && err != nil {
+			return nil, refuse("the ensemble's tensor %q: %v", port.Name, err)
+		}
+		claims[port.Name] = append(claims[port.Name], claim{who: "the ensemble", port: backend.Port{Name: port.Name, DataType: port.DataType, Shape: port.Shape}})
+	}
+	for i := range d.Steps {
+		if err := claimsOf(i, &d.Steps[i], members[i].Ports, claims); err != nil {
+			return nil, err
+		}
+	}
+	return claims, nil
 }
 
 // learn notes what is of use of what a step's model says about its outputs.
@@ -209,14 +217,11 @@ func claimsOf(i int, s *pipeline.Step, ports *backend.Description, claims map[st
 }
 
 func names(ports []backend.Port) string {
-	text := ""
+	all := make([]string, len(ports))
 	for i, p := range ports {
-		if i > 0 {
-			text += ", "
-		}
-		text += "'" + p.Name + "'"
+		all[i] = "'" + p.Name + "'"
 	}
-	return text
+	return strings.Join(all, ", ")
 }
 
 // agree compares all that is said about one tensor.
@@ -271,12 +276,20 @@ func rank(c claim) int {
 
 // description is what the ensemble tells about itself.
 func (p *plan) description() *backend.Description {
-	d := &backend.Description{Platform: pipeline.Runtime, MaxBatch: p.MaxBatch, Inputs: described(p.Inputs), Outputs: described(p.Outputs), Labels: p.labels}
+	d := &backend.Description{Platform: pipeline.Runtime, MaxBatch: p.MaxBatch, Inputs: described(p.Inputs), Outputs: described(p.Outputs), Labels: p.labels, Accepts: p.accepts()}
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		d.Steps = append(d.Steps, backend.Step{Model: s.Model, Version: s.Version, Inputs: maps.Clone(s.Inputs), Outputs: maps.Clone(s.Outputs)})
 	}
 	return d
+}
+
+// accepts are the media types of what /predictions takes.
+func (p *plan) accepts() []string {
+	if len(p.Inputs) == 1 && p.Inputs[0].DataType == string(tensor.Bytes) {
+		return []string{"application/octet-stream", "application/json"}
+	}
+	return []string{"application/json"}
 }
 
 func described(ports []pipeline.Port) []backend.Port {

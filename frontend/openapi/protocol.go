@@ -248,19 +248,14 @@ func (b *builder) pathParameters(version bool) list {
 	text := func(name, what string) object {
 		return object{"name": name, "in": "path", "required": true, "description": what, "schema": object{"type": "string", "minLength": 1}}
 	}
-	name := text("model_name", "The model's name.")
-	all := list{name}
-	if version {
-		all = append(all, text("model_version", "The version."))
-	}
+	name, number := text("model_name", "The model's name."), text("model_version", "The version.")
 	if len(b.opts.Models) > 0 {
-		m := &b.opts.Models[0]
-		name["example"] = m.Name
-		if version {
-			all[1].(object)["example"] = m.Version //nolint:forcetypeassert // it was made above
-		}
+		name["example"], number["example"] = b.opts.Models[0].Name, b.opts.Models[0].Version
 	}
-	return all
+	if version {
+		return list{name, number}
+	}
+	return list{name}
 }
 
 func modelSchema() object {

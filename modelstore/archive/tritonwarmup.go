@@ -65,14 +65,15 @@ func (a *Archive) tritonSample(w *pbtxt.WarmUp) (infer.Item, error) {
 	return infer.Item{
 		ID: uuid.NewString(), Rows: 1,
 		Header: []infer.Field{
-			{Name: "content-type", Value: "application/octet-stream"}, {Name: "content-length", Value: strconv.Itoa(len(body))},
+			{Name: "content-type", Value: "application/octet-stream"},
+			{Name: "content-length", Value: strconv.Itoa(len(body))},
 			{Name: "inference-header-content-length", Value: strconv.Itoa(len(text))},
 		},
 		Parts: []infer.Part{{Name: "body", ContentType: "application/octet-stream", Data: body}},
 	}, nil
 }
 
-// sizes of elements, by type; BYTES has none.
+// elementSize is how many bytes an element takes, 0 for BYTES, whose elements have their own.
 func elementSize(datatype string) int {
 	switch datatype {
 	case "BOOL", "UINT8", "INT8":

@@ -355,12 +355,18 @@ func (d *Deployer) Reload(ctx context.Context, model string) error {
 		})
 		mine = d.unitsOf(model)
 	}
+	d.unlock()
+	down := d.notServing(mine)
+	d.lock()
 	var forgotten []key
 	for _, u := range mine {
 		if u.ignored != nil {
 			forgotten = append(forgotten, u.key)
 		}
 		u.ignored, u.pinned, u.failure, u.looked, u.again, u.told = nil, nil, nil, "", time.Time{}, ""
+		if down[u.owns] { // the same archive may serve by now: what it lacked may have been installed
+			u.served, u.starting = "", false
+		}
 	}
 	d.unlock()
 	if len(mine) == 0 {
@@ -372,6 +378,25 @@ func (d *Deployer) Reload(ctx context.Context, model string) error {
 	d.opts.Watcher.Rescan()
 	d.poke()
 	return d.awaitAll(ctx, mine)
+}
+
+// notServing says which of the units' versions are registered, and have no worker that came up.
+func (d *Deployer) notServing(units []*unit) map[infer.ModelRef]bool {
+	d.lock()
+	refs := make([]infer.ModelRef, 0, len(units))
+	for _, u := range units {
+		if u.owns.Name != "" {
+			refs = append(refs, u.owns)
+		}
+	}
+	d.unlock()
+	down := map[infer.ModelRef]bool{}
+	for _, ref := range refs {
+		if running, err := d.opts.Models.Describe(ref); err == nil && running.Ref == ref {
+			down[ref] = running.State == "failed"
+		}
+	}
+	return down
 }
 
 // unitsOf gives the units that are, or would be, versions of a model; mu is held.

@@ -138,6 +138,35 @@ func TestStartOfWhatDoesNotComeUp(t *testing.T) {
 	})
 }
 
+// TestReloadOfWhatDidNotComeUp has a machine that lacked something at the start: the same archive is started anew, and the answer is how that went.
+func TestReloadOfWhatDidNotComeUp(t *testing.T) {
+	in(t, nil, func(b *bench, run func()) {
+		b.store.put(map[string]file{"bad.mar": mar("a", "bad", "1.0")})
+		b.begin()
+		b.models.setState("bad", "1.0", "failed", "no Python")
+		run()
+		b.after(time.Minute, "bad/1.0 a*")
+		before := len(b.models.asked())
+		b.models.breakDigest("a", errors.New("still no Python"))
+		if err := b.Reload(b.t.Context(), "bad"); err == nil || !strings.Contains(err.Error(), "still no Python") {
+			t.Errorf("reload while it is missing: %v", err)
+		}
+		b.models.breakDigest("a", nil)
+		if err := b.Reload(b.t.Context(), "bad"); err != nil {
+			t.Errorf("reload: %v", err)
+		}
+		if len(b.models.asked()) == before {
+			t.Error("nothing was started")
+		}
+		b.wantDecision("bad.mar", DecisionServing)
+		b.models.setState("bad", "1.0", "serving")
+		before = len(b.models.asked())
+		if err := b.Reload(b.t.Context(), "bad"); err != nil || len(b.models.asked()) != before {
+			t.Errorf("reload of what serves: %v, %d starts", err, len(b.models.asked())-before)
+		}
+	})
+}
+
 // TestChangeWhileItStarts: what is said of a newer archive is not lost when the one before it comes up after all.
 func TestChangeWhileItStarts(t *testing.T) {
 	in(t, nil, func(b *bench, run func()) {

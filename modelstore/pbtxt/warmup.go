@@ -31,25 +31,33 @@ func (c *Config) warmUp(p *parsed) error {
 			}
 			rows = 1
 		}
-		elements := int64(0)
-		for _, name := range slices.Sorted(maps.Keys(w.GetInputs())) {
-			in, err := c.warmUpInput(p, line, name, w.GetInputs()[name], rows)
-			if err != nil {
-				return err
-			}
-			n := int64(1)
-			for _, d := range in.Shape {
-				n = min(n, maxWarmUpValues+1) * min(d, maxWarmUpValues+1) // it cannot become too large for its type
-			}
-			if elements += n; elements > maxWarmUpValues {
-				return p.refuse("make it smaller", line, "the warm-up request %q has more than %d elements", w.GetName(), maxWarmUpValues)
-			}
-			made.Inputs = append(made.Inputs, in)
+		if err := c.warmUpInputs(p, line, w, rows, &made); err != nil {
+			return err
 		}
 		if len(made.Inputs) == 0 {
 			return p.refuse("", line, "the warm-up request %q has no inputs", w.GetName())
 		}
 		c.WarmUp = append(c.WarmUp, made)
+	}
+	return nil
+}
+
+// warmUpInputs reads the tensors of a request.
+func (c *Config) warmUpInputs(p *parsed, line int, w *tritonv1.Warmup, rows int64, made *WarmUp) error {
+	elements := int64(0)
+	for _, name := range slices.Sorted(maps.Keys(w.GetInputs())) {
+		in, err := c.warmUpInput(p, line, name, w.GetInputs()[name], rows)
+		if err != nil {
+			return err
+		}
+		n := int64(1)
+		for _, d := range in.Shape {
+			n = min(n, maxWarmUpValues+1) * min(d, maxWarmUpValues+1) // it cannot become too large for its type
+		}
+		if elements += n; n > maxWarmUpValues || elements > maxWarmUpValues {
+			return p.refuse("make it smaller", line, "the warm-up request %q has more than %d elements", w.GetName(), maxWarmUpValues)
+		}
+		made.Inputs = append(made.Inputs, in)
 	}
 	return nil
 }

@@ -157,6 +157,14 @@ func (s *slot) Retiring() bool {
 // Continuous implements backend.Slot.
 func (s *slot) Continuous() bool { return s.member != nil && s.member.terms.continuous }
 
+// Worker implements backend.Slot.
+func (s *slot) Worker() (id, pid int) {
+	if s.member == nil {
+		return 0, 0
+	}
+	return s.member.worker, s.member.inst.PID()
+}
+
 // Release implements backend.Slot.
 func (s *slot) Release() {
 	if s.member != nil {

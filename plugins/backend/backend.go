@@ -133,6 +133,8 @@ type Slot interface {
 	Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error)
 	// Continuous says that the instance that has run the batch answers in steps: each Execute is one of them.
 	Continuous() bool
+	// Worker gives the worker that the instance is of, and the instance's process.
+	Worker() (id, pid int)
 	// Retiring says that the instance is to take nothing new: who runs several batches on one slot ends soon.
 	Retiring() bool
 	Release() // exactly once; the last one lets a draining instance go

@@ -106,6 +106,9 @@ func (s *Slot) Retiring() bool { return false }
 // Continuous implements backend.Slot.
 func (s *Slot) Continuous() bool { return s.pool.Steps }
 
+// Worker implements backend.Slot: the workers of a Pool are all the same.
+func (s *Slot) Worker() (id, pid int) { return 0, s.instance.PID() }
+
 // Release implements backend.Slot.
 func (s *Slot) Release() {
 	s.use(true)

@@ -179,9 +179,9 @@ def run_setting(
                     cell.setdefault(s.name, []).append(row)
                     where = f"{title}, {conc} at once, round {number}, {s.name}"
                     figures = (
-                        f"{row['rps']:.1f}/s, p50 {row['p50']:.2f}, p99 {row['p99']:.2f} ms, CPU {row['cpu_per_1000']:.2f} s/1000, foreign CPU {row['foreign']:.0%}"
+                        f"{row['rps']:.1f}/s, p50 {row['p50']:.2f}, p99 {row['p99']:.2f} ms, CPU s/1000 {row['cpu_per_1000']:.2f}"
                     )
-                    say(f"{where}: {figures}, errors {row['errors']} {row['error'][:80]}")
+                    say(f"{where}: {figures}, foreign CPU {row['foreign']:.0%}, errors {row['errors']} {row['error'][:60]}")
     finally:
         loop.stop()
         for s in started:
@@ -238,7 +238,11 @@ def main() -> int:
     rows: Rows = {}
     for setting in SETTINGS:
         if setting[0] in args.models.split(","):
-            run_setting(args, server, work, setting, rows)
+            try:
+                run_setting(args, server, work, setting, rows)
+            except KeyboardInterrupt:
+                say("interrupted: what was measured so far")
+                break
     if args.json:
         Path(args.json).write_text(json.dumps([{"model": m, "concurrency": c, "rows": cell} for (m, c), cell in rows.items()]))
     holds = report(rows)

@@ -22,6 +22,7 @@ const (
 	costMemory = 8       // batches of a class that its averages are about
 	costFade   = .99     // weight of the other classes, after each batch
 	costLeast  = 1. / 16 // weight that stays
+	costLucky  = .9      // share of a batch that took less than half of the average
 	costClip   = 3       // one batch counts at most as so many times the average: a model's first ones, a pause of the machine
 )
 
@@ -38,8 +39,8 @@ func (c *costs) observe(size int, took time.Duration) {
 	}
 	k.weight = min(k.weight+1, costMemory)
 	rate := 1 / k.weight
-	if k.weight < costMemory && 2*t < k.took {
-		rate = 1 / 2. // the ones before were a start
+	if 2*t < k.took { // the ones before were a start, or the machine was busy
+		rate = max(rate, costLucky)
 	}
 	k.size += rate * (float64(size) - k.size)
 	k.took += rate * (t - k.took)

@@ -7,7 +7,6 @@ import "slices"
 type crowd struct {
 	waiting int
 	running int // requests
-	batches int // that run
 
 	peak   int              // most since the current round began; a round is as many batches as there are slots
 	done   int              // batches of the current round
@@ -41,13 +40,11 @@ func (c *crowd) see() {
 func (c *crowd) sent(size, waiting int) {
 	c.waiting = waiting
 	c.running += size
-	c.batches++
 	c.see()
 }
 
 func (c *crowd) ended(size, slots int) {
 	c.running = max(c.running-size, 0)
-	c.batches = max(c.batches-1, 0)
 	if c.done++; c.done < slots {
 		return
 	}

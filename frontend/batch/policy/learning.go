@@ -81,7 +81,7 @@ func (a *learning) gain(have, more int) float64 {
 
 // share is the largest batch that leaves enough for the other slots.
 func (a *learning) share(s *State) int {
-	slots := a.crowd.batches + s.Free + 1
+	slots := s.slots()
 	all := max(a.crowd.most, a.crowd.running+s.have(), 1)
 	return min(a.steps.ceil((all+slots-1)/slots), a.limits.Size)
 }
@@ -109,11 +109,11 @@ func (a *learning) Left(Moment) { a.crowd.left() }
 
 // Sent implements Policy.
 func (a *learning) Sent(now Moment, s State, size int) {
-	if a.trial < trialBatches && (size < a.limits.Size || size > a.share(&s) || a.costs.known() && float64(now-s.begun()) > a.budget) {
+	if !s.Running && a.trial < trialBatches && (size < a.limits.Size || size > a.share(&s) || a.costs.known() && float64(now-s.begun()) > a.budget) {
 		a.trial++
 	}
 	a.crowd.sent(size, s.have()-size)
-	a.slots = a.crowd.batches + s.Free
+	a.slots = s.slots()
 }
 
 // Done implements Policy.

@@ -21,9 +21,11 @@ type Policy interface {
 	Arrived(now Moment)
 	// Left is told of a request that arrived and will not be run: its client went, or its time was over.
 	Left(now Moment)
-	// Sent is told of each batch that a worker begins, by the slot's last State and how many of its requests left.
+	// Sent is told of each batch that a worker begins, by what there was just before and how many requests left; and of those that join a batch that
+	// is running.
 	Sent(now Moment, s State, size int)
-	// Done is told of each batch that Sent was told of. A time of 0 or less says nothing about the model: the batch failed, or had several steps.
+	// Done is told of the requests that Sent was told of, when they are done, before anybody has their answers. A time of 0 or less says nothing about
+	// the model: the batch failed, or had several steps.
 	Done(now Moment, size int, took time.Duration)
 	// Answered is told how long each request took that was run, from its arrival to its answer.
 	Answered(now Moment, total time.Duration)
@@ -34,6 +36,7 @@ type State struct {
 	Gathered int    // requests that the batch has
 	Waiting  int    // others that it could take now
 	Free     int    // slots that are free besides this one
+	Busy     int    // slots that run a batch
 	Oldest   Moment // when the oldest one of them all arrived
 	Slot     Moment // when the queue got the slot
 	// Running says that a continuous batch asks between two of its steps: nobody waits for others then, and only Decision.Size counts.
@@ -45,6 +48,9 @@ func (s *State) have() int { return s.Gathered + s.Waiting }
 
 // begun is the moment since which a batch could have left.
 func (s *State) begun() Moment { return max(s.Oldest, s.Slot) }
+
+// slots is how many there are.
+func (s *State) slots() int { return s.Busy + s.Free + 1 }
 
 // Decision is what a queue is to do.
 type Decision struct {

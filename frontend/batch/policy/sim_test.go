@@ -269,7 +269,7 @@ func (s *simulation) gather(now Moment) {
 			s.free--
 			s.holding, s.slot, s.batch = true, now, nil
 		}
-		state := State{Gathered: len(s.batch), Waiting: len(s.queue), Free: s.free, Slot: s.slot}
+		state := State{Gathered: len(s.batch), Waiting: len(s.queue), Free: s.free, Busy: max(s.workers, 1) - s.free - 1, Slot: s.slot}
 		if len(s.batch) > 0 {
 			state.Oldest = s.batch[0].arrived
 		} else {
