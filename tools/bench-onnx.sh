@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares servers of ONNX models on this machine, in one run: Flambeau, LitServe, Mosec, FastAPI with onnxruntime, Triton and PyTriton (as PyPI has them), and onnxruntime in
-# a tight loop with as many threads, on magika and resnet18, with 1, 8 and 64 requests at once. docs/performance.md says what the figures mean.
+# a tight loop with as many threads, on magika and resnet18, with 1, 8 and 64 requests at once. docs/onnx.md says how to read it.
 #
 #   PEERS=mosec,litserve,fastapi,triton,pytriton
 #   MODELS="magika,resnet18,resnet18 in batches"   CONCURRENCY=1,8,64   SECONDS_EACH=4   ROUNDS=3   THREADS=1

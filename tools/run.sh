@@ -24,7 +24,7 @@ wheel() {
 steps 5
 step "prerequisites: Go, gcc, Python with venv, registries, ports 8080 to 8082" prerequisites
 step "environment with onnxruntime (.venv-run; the first time about 60 MB are fetched)" \
-	tools/python-env.sh .venv-run examples/magika/requirements.txt
+	tools/python-env.sh .venv-run examples/magika/requirements.txt --quiet --progress-bar off
 step "the wheel: server, worker library, Python packages; installed in .venv-run" wheel
 step "the example's archive, by our own archiver" env PATH="$PWD/.venv-run/bin:$PATH" examples/magika/pack.sh
 printf '\n\033[1m[5/5] serving; ask it from another terminal, in this folder:\033[0m\n\n    %s\n\n' \

@@ -2,9 +2,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
@@ -36,10 +39,32 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == askRuntime {
 		os.Exit(tellRuntime(candidates))
 	}
-	handlersdk.Serve(onnx.New(onnx.Options{
+	handlersdk.Serve(roomy{onnx.New(onnx.Options{
 		Library: candidates, Threads: threads, Config: os.Getenv(envConfig),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	}))
+	})})
+}
+
+// roomy collects garbage less often once the model is there. The model lies outside Go's heap, so that what is left is small beside the requests, and the collector would run with
+// every few of them.
+type roomy struct{ *onnx.Handler }
+
+// Initialize implements handlersdk.Handler.
+func (r roomy) Initialize(ctx context.Context, m handlersdk.Model) error {
+	if err := r.Handler.Initialize(ctx, m); err != nil || os.Getenv("GOGC") != "" {
+		return err
+	}
+	runtime.GC()
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	debug.SetGCPercent(percent(now.HeapAlloc))
+	return nil
+}
+
+// percent lets garbage take some dozen megabytes, or as much as what lives.
+func percent(live uint64) int {
+	const usual, room = 100, 48 << 20
+	return max(usual, int(room*usual/max(live, 1<<20)))
 }
 
 // tellRuntime writes the version of the ONNX Runtime that a worker would load, and gives the exit status.

@@ -12,7 +12,11 @@ import (
 
 // admin is what is behind /admin. The deployer is nil for a server that does not watch its model store.
 func (c *core) admin(deployer *deploy.Deployer, d *drain) *httpapi.Admin {
-	a := &httpapi.Admin{Latency: c.dispatcher, Traffic: keptTraffic{c.models, c.traffic}, Journal: journal{c.ledger}, Drain: d}
+	a := &httpapi.Admin{Latency: c.dispatcher, Traffic: keptTraffic{c.models, c.traffic}, Journal: journal{c.ledger}, Drain: d, Poison: poisonAdmin{c.models, c.poison}}
+	a.Crashes = crashBook{c.crashes}
+	if c.history != nil {
+		a.Requests = c.history
+	}
 	if deployer != nil {
 		a.Store = storeAdmin{deployer}
 	}

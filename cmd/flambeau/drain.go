@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -108,10 +110,32 @@ func (s *server) countdown(ctx context.Context, log *slog.Logger) {
 	}
 }
 
+// errAskedTwice ends the context of secondSignal.
+var errAskedTwice = errors.New("the server was asked to end a second time")
+
+// answerAll refuses what arrives, and lets the requests that wait and run be answered until ctx ends. The error says how many were not.
+func (s *server) answerAll(ctx context.Context) error {
+	limit, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	left := make(chan int64, 1)
+	stop := context.AfterFunc(ctx, func() {
+		left <- s.drain.open.Load() // before they are answered with errors
+		end()
+	})
+	defer stop()
+	if s.core.dispatcher.Drain(limit) == nil {
+		return nil
+	}
+	if n := <-left; n > 0 {
+		return fmt.Errorf("requests were cut off: %d (%w)", n, context.Cause(ctx))
+	}
+	return nil
+}
+
 // secondSignal gives a context that ends when the server is asked to stop once more: then nothing is waited for. One more signal ends the process. The
 // function must be called at the end.
 func secondSignal(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, stopSignals()...)
 	done := make(chan struct{})
@@ -119,13 +143,13 @@ func secondSignal(ctx context.Context) (context.Context, func()) {
 		defer close(done)
 		select {
 		case <-signals:
-			cancel()
+			cancel(errAskedTwice)
 		case <-ctx.Done():
 		}
 		signal.Stop(signals)
 	}()
 	return ctx, func() {
-		cancel()
+		cancel(nil)
 		<-done
 	}
 }

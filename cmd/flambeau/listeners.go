@@ -41,7 +41,9 @@ func (s *server) openGRPC(ctx context.Context, api *httpapi.API, logs *logfiles.
 	opts := grpcapi.Options{
 		Protocol: s.protocol, Keys: s.keys, Logger: log, MaxRequestSize: s.cfg.MaxRequestBytes,
 		MaxAge: s.cfg.GRPCInference.MaxAge, MaxAgeGrace: s.cfg.GRPCInference.MaxAgeWait, Metrics: s.measures.metrics, Budget: api,
-		AccessLog: func(e grpcapi.AccessEntry) { logs.Access(e.At.Add(e.Took), strings.TrimRight(e.Line()+" "+e.RequestID, " ")) },
+		AccessLog: func(e grpcapi.AccessEntry) {
+			logs.Access(e.At.Add(e.Took), strings.TrimRight(e.Line()+" "+e.RequestID, " "))
+		},
 	}
 	if s.cfg.GRPCTLS {
 		var err error

@@ -69,6 +69,7 @@ func (p *program) commands() []command {
 		{name: "history", about: "tell what changed what serves of a model, who did it, and why", run: p.history},
 		{name: "slow", about: "list the slowest requests of a model, and where their time went", run: p.slow},
 		{name: "trace", about: "tell where the time of one request went", run: p.trace},
+		{name: "poison", about: "list the requests that end workers, and let them be tried again", run: p.poison},
 		{name: "store", about: "list the model store and what was decided about each archive", run: p.store},
 		{name: "traffic", about: "labels, weights and A/B tests of a model's versions", run: p.traffic, group: "change what a server does"},
 		{name: "rollback", about: "make an earlier archive of a model serve again", run: p.rollback},

@@ -139,7 +139,14 @@ func (m *measures) Changed(c rollout.Change) {
 		change.Swap = telemetry.SwapSuperseded
 	case rollout.ChangeRefused:
 		change.Swap = telemetry.SwapRefused
-	case rollout.ChangeScaled, rollout.ChangeDefault, rollout.ChangeRolledBack:
+	case rollout.ChangeRecycled, rollout.ChangeRecycleFailed: // its workers change, and the version does not
+		m.metrics.WorkerRecycled(c.Ref, c.Kind == rollout.ChangeRecycled)
+		return
+	case rollout.ChangeScaled:
+		if c.Actor.Who == "autoscale" {
+			m.metrics.Autoscaled(c.Ref, c.Workers > c.Before)
+		}
+	case rollout.ChangeDefault, rollout.ChangeRolledBack:
 	case rollout.ChangeUpdating, rollout.ChangeDrained, rollout.ChangeWorkerFailed: // something else says what came of it
 		return
 	case rollout.ChangeUnregistered, rollout.ChangeTraffic: // the first has no metrics any more, the second is of no version

@@ -62,6 +62,8 @@ func (p *program) reason(m *client.Model) string {
 		return fmt.Sprintf("generation %d is %s, for %s", m.Updating.Generation, printable(m.Updating.State), spanText(p.clock().Sub(m.Updating.Since)))
 	case m.LastFailure != nil:
 		return "the update of " + p.ago(m.LastFailure.At) + " failed: " + oneLine(m.LastFailure.Reason)
+	case m.Refused != nil:
+		return fmt.Sprintf("refused %d lately, the last one %s: %s", m.Refused.Count, p.ago(m.Refused.At), printable(m.Refused.Reason))
 	}
 	return "-"
 }

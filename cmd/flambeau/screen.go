@@ -110,8 +110,11 @@ func (p *screen) Started(ctx context.Context) {
 	const columns = "%-24s %-10s %-10s %-8s %s\n"
 	p.started = true
 	models, _ := startedState(p.s.core.models)
-	if len(models)+len(p.refused) > 0 {
+	switch {
+	case len(models)+len(p.refused) > 0:
 		printf(p.out, columns, "MODEL", "VERSION", "STATE", "WORKERS", "")
+	case p.s.cfg.Watch:
+		printf(p.out, "No model yet: an archive (.mar), an .onnx file or the folder of a plugin that is put into the model store is loaded.\n")
 	}
 	p.mu.Lock()
 	for _, url := range slices.Sorted(maps.Keys(p.refused)) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -146,8 +147,22 @@ func (s *server) apiOptions(logs *logfiles.Logs) httpapi.Options {
 		Admin: s.core.admin(s.core.deployer, s.drain), Keys: s.keys, Logger: logs.Server(),
 		AccessLog: func(e httpapi.AccessEntry) { logs.Access(e.At.Add(e.Took), e.Line()+" "+e.RequestID) },
 		ModelAPI:  cfg.ModelAPI, OpenInference: cfg.OpenInference, MaxRequestSize: cfg.MaxRequestBytes, MaxInflightBytes: cfg.InflightBytes,
-		CORS: httpapi.CORS{Origin: cfg.CORS.Origin, Methods: cfg.CORS.Methods, Headers: cfg.CORS.Headers},
+		CORS: httpapi.CORS{Origin: cfg.CORS.Origin, Methods: cfg.CORS.Methods, Headers: cfg.CORS.Headers}, Readiness: readinessOf(cfg.ReadinessModels),
 	}
+}
+
+// readinessOf reads the key readiness_models.
+func readinessOf(setting string) httpapi.Readiness {
+	var r httpapi.Readiness
+	for name := range strings.SplitSeq(setting, ",") {
+		switch name = strings.TrimSpace(name); {
+		case name == "any" && setting == name:
+			r.Any = true
+		case name != "" && setting != "all":
+			r.Names = append(r.Names, name)
+		}
+	}
+	return r
 }
 
 // shutdown refuses new requests, answers the others, and ends everything within limit; it waits for no answer once unhurried has ended.
@@ -165,9 +180,9 @@ func (s *server) shutdown(unhurried, limit context.Context, log *slog.Logger) er
 	counting.Go(func() { s.countdown(counted, log) })
 	if s.core != nil && s.core.dispatcher != nil {
 		s.core.models.Seal()
-		if err := s.core.dispatcher.Drain(answer); err != nil {
-			errs = append(errs, fmt.Errorf("requests were cut off: %w", err))
-		}
+		errs = append(errs, s.answerAll(answer))
+		hurry := context.AfterFunc(answer, s.core.models.Hurry) // nobody waits for what their workers run
+		defer hurry()
 	}
 	errs = append(errs, closeListeners(answer, s.listeners))
 	if s.stopped != nil {

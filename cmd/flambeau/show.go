@@ -17,7 +17,8 @@ import (
 func (p *program) show(ctx context.Context, args []string) int {
 	const prog = "flambeau show"
 	parsed, status := p.parse(&argparse.Command{
-		Prog: prog, Options: clientOptions(), Positional: "MODEL[/VERSION]", Least: 1, Most: 1,
+		Prog: prog, Positional: "MODEL[/VERSION]", Least: 1, Most: 1,
+		Options: clientOptions(argparse.Option{Names: []string{"--crashes"}, Help: "Show the last crashes of its workers instead, the latest first: how, when, with which requests, and their last words."}),
 		About: "Show everything about a model: of all its versions, or of the one that is named by its number or a label.",
 	}, args)
 	if parsed == nil {
@@ -28,6 +29,9 @@ func (p *program) show(ctx context.Context, args []string) int {
 		return p.fail(prog, err)
 	}
 	name, number, named := strings.Cut(parsed.Rest[0], "/")
+	if parsed.Has("--crashes") {
+		return p.showCrashes(ctx, prog, c, name, number, parsed.Has("--json"))
+	}
 	if !named {
 		number = "all"
 	}
@@ -70,7 +74,7 @@ func (p *program) describe(w *tabwriter.Writer, d *client.Description, raw json.
 		switch s.key {
 		case "modelName", "modelVersion", "workers", "jobQueueStatus", "state", "reason", "default":
 			continue
-		case "generation", "digest", "source", "since", "swap", "labels", "weight", "updating", "lastFailure", "steps":
+		case "generation", "digest", "source", "since", "swap", "labels", "weight", "updating", "lastFailure", "refused", "steps":
 			continue // rollout has written them
 		}
 		printf(w, "  %s\t%s\n", printable(s.key), printable(s.value))
@@ -104,6 +108,9 @@ func (p *program) rollout(w *tabwriter.Writer, d *client.Description) {
 	lines := []setting{{"source", d.Source}, {"digest", d.Digest}, {"swap", d.Swap}, {"last load", stepsText(d.Steps)}}
 	if u := d.Updating; u != nil {
 		lines = append(lines, setting{"updating", fmt.Sprintf("generation %d (%s) is %s, since %s", u.Generation, shortDigest(u.Digest), u.State, p.ago(u.Since))})
+	}
+	if r := d.Refused; r != nil {
+		lines = append(lines, setting{"refused lately", fmt.Sprintf("%d, the last one %s: %s", r.Count, p.ago(r.At), r.Reason)})
 	}
 	if f := d.LastFailure; f != nil {
 		lines = append(lines, setting{"last failure", fmt.Sprintf("%s, at the %s try of %s: %s", p.ago(f.At), ordinal(f.Attempts), shortDigest(f.Digest), f.Reason)})

@@ -165,7 +165,11 @@ func (s *snapshots) changed(c rollout.Change) {
 		s.mu.Lock()
 		delete(s.absent, c.Ref)
 		s.mu.Unlock()
-	case rollout.ChangeScaled, rollout.ChangeDefault:
+	case rollout.ChangeScaled:
+		if c.Actor.Who == "autoscale" { // a snapshot has the bounds, which stay
+			return
+		}
+	case rollout.ChangeDefault:
 	default:
 		return
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/flambeau-serve/flambeau/frontend/dispatch"
 	"github.com/flambeau-serve/flambeau/frontend/ensemble"
+	"github.com/flambeau-serve/flambeau/frontend/poison"
+	"github.com/flambeau-serve/flambeau/frontend/recent"
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/internal/logfiles"
@@ -24,6 +26,7 @@ import (
 	"github.com/flambeau-serve/flambeau/modelstore/ledger"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
+	"github.com/flambeau-serve/flambeau/plugins/crashes"
 	"github.com/flambeau-serve/flambeau/plugins/host"
 	"github.com/flambeau-serve/flambeau/plugins/native"
 	"github.com/flambeau-serve/flambeau/plugins/python"
@@ -42,6 +45,10 @@ type core struct {
 	models     *rollout.Manager
 	dispatcher *dispatch.Dispatcher
 	ledger     *ledger.Ledger
+	poison     *poison.Book
+	crashes    *crashes.Book
+	threads    sharing
+	history    *recent.Book               // nil without
 	follow     func(rollout.Change)       // set before the first model; may be nil
 	told       func(rollout.Change)       // the observer's
 	observed   func(dispatch.Observation) // set before the first request; may be nil
@@ -65,13 +72,14 @@ type observer interface {
 
 // newCore wires the core for a configuration; torchserve says whose command started the server. On failure nothing is left of it.
 func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch observer) (c *core, err error) {
-	c = &core{logs: logs, told: watch.Changed}
+	c = &core{logs: logs, crashes: &crashes.Book{}, poison: newPoison(cfg), history: newHistory(cfg), told: watch.Changed}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close(context.Background()))
 		}
 	}()
 	log := logs.Server()
+	c.threads = newSharing(cfg, torchserve, log)
 	if c.ledger, err = openLedger(cfg, log); err != nil {
 		return c, err
 	}
@@ -109,6 +117,7 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 	c.traffic = newTrafficKeeper(c.models, c.ledger, log)
 	if c.dispatcher, err = dispatch.New(dispatch.Options{
 		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: c.answered(watch), Sequence: dispatch.SequenceHeaders(cfg.SequenceHeaders),
+		Tuned: c.tuned, Poison: c.poison, ServerBytes: cfg.QueueServerBytes, Fairness: infer.Fairness{Key: infer.ClientKey(cfg.FairnessKey), MaxShare: cfg.FairnessShare},
 	}); err != nil {
 		return c, err
 	}
@@ -126,6 +135,7 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 func (c *core) answered(watch observer) func(dispatch.Observation) {
 	return func(o dispatch.Observation) {
 		watch.Answered(o)
+		note(c.history, &o)
 		if c.observed != nil {
 			c.observed(o)
 		}
@@ -143,8 +153,11 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 		available = nil
 	}
 	return rollout.Options{
-		Swap: cfg.Swap, WarmUp: cfg.WarmUp, Available: available,
+		Swap: cfg.Swap, Batching: cfg.Batching, WarmUp: cfg.WarmUp, Available: available, Autoscale: autoscaleOf(cfg), Demand: c.demand,
 		Swapped: func(v *rollout.Version) {
+			if n := c.poison.Begin(v.Ref()); n > 0 {
+				log.Info("requests that ended workers may be tried again", "model", v.Ref().Name, "version", v.Ref().Version, "requests", n)
+			}
 			if err := c.dispatcher.Refresh(v); err != nil {
 				log.Error("the queue does not take over what the changed model wants", "model", v.Ref().Name, "version", v.Ref().Version, "reason", err.Error())
 			}
@@ -153,9 +166,11 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 		Process: func(r rollout.ProcessRequest) (backend.ProcessSpec, error) {
 			switch r.Runtime {
 			case archive.RuntimeONNX:
-				return onnxCommand(programs, &r)
+				spec, err := onnxCommand(programs, &r)
+				return c.threads.share(&r, spec), err
 			case archive.RuntimePlugin:
-				return programs.Plugin(r.Dir, r.Program, r.Args, r.Workers) //nolint:wrapcheck // the same
+				spec, err := programs.Plugin(r.Dir, r.Program, r.Args, r.Workers)
+				return c.threads.share(&r, spec), err //nolint:wrapcheck // the same
 			}
 			if r.Runtime == pipeline.Runtime {
 				return ensembleCommand(&r)
@@ -164,7 +179,7 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 			if r.InPlace {
 				spec = python.WithoutBytecode(spec)
 			}
-			return spread(extras(r.Provided).Add(spec), &r), err //nolint:wrapcheck // rollout says which worker it is about
+			return c.threads.share(&r, spread(extras(r.Provided).Add(spec), &r)), err //nolint:wrapcheck // rollout says which worker it is about
 		},
 		Dependencies:   dependencies{command, c.installer},
 		DefaultWorkers: cfg.DefaultWorkers, StartupWorkers: cmp.Or(gpus, runtime.NumCPU()), DefaultHandler: cfg.DefaultHandler, Envelope: cfg.Envelope,
@@ -174,9 +189,11 @@ func (c *core) rolloutOptions(cfg *config.Config, limits backend.Limits, command
 		Drain:           cfg.DrainTimeout, Logger: log,
 		Retire: func(ctx context.Context, v *rollout.Version) {
 			c.dispatcher.Retire(ctx, v)
+			c.forget(v)
+			c.crashes.Forget(v.Ref())
 			watch.Retired(v.Ref())
 		},
-		Events: watch.InstanceChanged, Changed: c.changed, Replaced: c.replaced,
+		Events: c.instanceChanged(watch), Changed: c.changed, Replaced: c.replaced,
 		Output: func(ref infer.ModelRef, workerID int, line backend.OutputLine) {
 			c.workerLine(watch, ref, workerID, line)
 		},
@@ -254,7 +271,7 @@ func newLauncher(cfg *config.Config, limits backend.Limits, log *slog.Logger) (*
 	for i := range socketDirs {
 		dir := filepath.Join(base, ".fl-"+strconv.Itoa(i))
 		launcher, err := host.New(host.Options{
-			SocketDir: dir, MaxMessageBytes: messageBytes(messages), Limits: limits, Logger: log,
+			SocketDir: dir, MaxMessageBytes: messageBytes(messages), Limits: limits, Logger: log, Heartbeat: heartbeat(cfg),
 		})
 		if err == nil {
 			return launcher, dir, nil
@@ -292,7 +309,7 @@ func messageBytes(largest int64) int {
 // newNative finds what native backends need: their programs beside this one, and the Python environment that may hold ONNX Runtime.
 func newNative(cfg *config.Config, command *python.Command) *native.Command {
 	opts := native.Options{
-		Library: cfg.Env.ONNXRuntime, Prefix: command.Prefix, CPUs: runtime.GOMAXPROCS(0), Env: cfg.Env.All,
+		Library: cfg.Env.ONNXRuntime, Prefix: command.Prefix, CPUs: usableCPUs(), Env: cfg.Env.All,
 		Hidden: func(name string) bool { return cfg.BlacklistEnv != nil && cfg.BlacklistEnv.Match(name) },
 	}
 	if exe, err := os.Executable(); err == nil {

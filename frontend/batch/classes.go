@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/list"
 	"slices"
+	"time"
 )
 
 // mostLevels is how many classes of priority a queue has at most.
@@ -53,29 +54,46 @@ func (t *turns) took(class int, waits func(class int) bool) {
 	}
 }
 
-// classes are the requests that wait, by class: those of one class in the order in which they came.
+// classes are the requests that wait, by class. Those of one class are in the order in which they came or, where clients share the queue, in turns of the
+// clients.
 type classes struct {
-	lists []list.List // of *pending; by class, the first one first
-	turns turns
-	n     int
+	lanes  []lane
+	turns  turns
+	n      int
+	held   map[string]int // requests that wait, by client; those of nobody in particular are of ""
+	budget *Budget        // that their bytes count for; nil for none
 }
 
 func (q *classes) len() int { return q.n }
 
+// oldest gives the arrival of the one that has waited longest, zero if nothing waits. Within a class and a client that is the first one.
+func (q *classes) oldest() (at time.Time) {
+	for c := range q.lanes {
+		for e := q.lanes[c].guests.Front(); e != nil; e = e.Next() {
+			if p := first(&guestIn(e).jobs); at.IsZero() || p.arrived.Before(at) {
+				at = p.arrived
+			}
+		}
+	}
+	return at
+}
+
 // waits says whether something of a class waits.
-func (q *classes) waits(class int) bool { return q.lists[class].Len() > 0 }
+func (q *classes) waits(class int) bool { return q.lanes[class].guests.Len() > 0 }
 
 // next gives the request that is next, nil for none.
 func (q *classes) next() *pending {
 	if q.n == 0 {
 		return nil
 	}
-	return first(&q.lists[q.turns.next(q.waits)])
+	return q.lanes[q.turns.next(q.waits)].first()
 }
 
 // first gives the first request of a list that is not empty.
-func first(l *list.List) *pending {
-	p, ok := l.Front().Value.(*pending)
+func first(l *list.List) *pending { return pendingIn(l.Front()) }
+
+func pendingIn(e *list.Element) *pending {
+	p, ok := e.Value.(*pending)
 	if !ok {
 		panic("batch: something else than a request waits")
 	}
@@ -84,33 +102,53 @@ func first(l *list.List) *pending {
 
 // add lets a request wait in its class, behind the others or before them.
 func (q *classes) add(p *pending, before bool) {
-	if before {
-		p.place = q.lists[p.class].PushFront(p)
-	} else {
-		p.place = q.lists[p.class].PushBack(p)
-	}
+	q.lanes[p.class].add(p, before)
 	q.n++
+	q.held[p.item.Client]++
+	if !p.counted {
+		q.budget.add(p.item.Size())
+		p.counted = true
+	}
 }
 
 // remove takes out a request that left. One that is taken for a batch is a turn: it goes through take.
 func (q *classes) remove(p *pending) {
-	q.lists[p.class].Remove(p.place)
-	p.place = nil
+	q.lanes[p.class].remove(p)
 	q.n--
+	if q.held[p.item.Client]--; q.held[p.item.Client] == 0 {
+		delete(q.held, p.item.Client)
+	}
+	if p.counted {
+		q.budget.add(-p.item.Size())
+		p.counted = false
+	}
 }
 
 // take takes out the request that is next.
 func (q *classes) take(p *pending) {
+	q.lanes[p.class].pass(p)
 	q.remove(p)
 	q.turns.took(p.class, q.waits)
+}
+
+// newest gives the request of a client that came last, nil for none.
+func (q *classes) newest(client string) *pending {
+	var last *pending
+	for c := range q.lanes {
+		if p := q.lanes[c].last(client); p != nil && (last == nil || p.serial > last.serial) {
+			last = p
+		}
+	}
+	return last
 }
 
 // clear takes all the requests out, and gives them in the order of their classes.
 func (q *classes) clear() []*pending {
 	all := make([]*pending, 0, q.n)
-	for c := range q.lists {
+	for c := range q.lanes {
 		for q.waits(c) {
-			p := first(&q.lists[c])
+			p := q.lanes[c].first()
+			q.lanes[c].pass(p)
 			q.remove(p)
 			all = append(all, p)
 		}
@@ -121,7 +159,7 @@ func (q *classes) clear() []*pending {
 // arrange puts what waits into n classes; classOf gives a request's.
 func (q *classes) arrange(n int, classOf func(p *pending) int) {
 	all := q.clear()
-	q.lists, q.turns = make([]list.List, n), newTurns(n)
+	q.lanes, q.turns, q.held = make([]lane, n), newTurns(n), map[string]int{}
 	slices.SortStableFunc(all, func(a, b *pending) int { return cmp.Compare(a.serial, b.serial) })
 	for _, p := range all {
 		p.class = classOf(p)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/frontend/poison"
-	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -22,10 +21,16 @@ type Policy struct {
 	MaxItems int   // requests that may wait; required
 	MaxBytes int64 // payload bytes that may wait; 0 for no limit
 	MaxBatch int   // largest batch; below 1 counts as 1
-	// MaxDelay is how long a request may wait for others to fill its batch, counted from its arrival. A batch that is full leaves at once.
+	// MaxDelay is how long a request may wait for others to fill its batch, counted from its arrival, or from when there is a worker for it where that
+	// pays. A batch that is full leaves at once.
 	MaxDelay time.Duration
+	Batching Batching // how batches are made within MaxBatch and MaxDelay
 	// IdleOnly refuses a request unless an idle worker can take it at once (TorchServe's job tickets).
 	IdleOnly bool
+	// Share is the part of MaxItems that the requests of one client (an item's Client) may have while others wait, too; 0 for no such limit.
+	Share float64
+	// Budget bounds the payload bytes that wait in this queue and others; nil for no limit. It is that of the first policy for good.
+	Budget *Budget
 	Priorities
 	// Guard looks after the requests whose worker dies. Nil: they are answered with its death.
 	Guard *Guard
@@ -38,6 +43,7 @@ type Queue struct {
 	pool backend.Pool
 	wake chan struct{} // one token: something arrived, left, or was closed
 	runs runs
+	pace pace
 
 	mu      sync.Mutex // guards what follows
 	policy  Policy
@@ -45,7 +51,8 @@ type Queue struct {
 	serial  uint64 // of the last arrival
 	bytes   int64  // payload of waiting
 	away    int    // batches that are with a worker: what of them is not sent comes back
-	closed  error  // why nothing is accepted any more
+	batcher batcher
+	closed  error // why nothing is accepted any more
 
 	running sync.WaitGroup // batches that are with a worker
 }
@@ -57,6 +64,7 @@ type pending struct {
 	serial   uint64 // in which order they came
 	class    int
 	place    *list.Element   // where it waits; nil once taken
+	counted  bool            // its bytes count for the budget of all queues
 	done     <-chan struct{} // closed when nobody waits for the answer any more
 	answered chan outcome    // holds one
 
@@ -115,7 +123,14 @@ func (q *Queue) SetPolicy(p Policy) error {
 		p.MaxBatch = 1
 	}
 	q.mu.Lock()
-	if q.policy.Priorities != p.Priorities || q.waiting.lists == nil {
+	if err := q.batcher.set(&p.Batching, p.MaxBatch, p.MaxDelay); err != nil {
+		q.mu.Unlock()
+		return err
+	}
+	if q.waiting.budget == nil {
+		q.waiting.budget = p.Budget
+	}
+	if q.policy.Priorities != p.Priorities || q.waiting.lanes == nil {
 		q.waiting.arrange(p.levels(), func(w *pending) int { return p.class(w.item.Priority) })
 	}
 	q.policy = p
@@ -147,46 +162,21 @@ func (q *Queue) Submit(ctx context.Context, item infer.Item) (infer.Result, Time
 	case o := <-p.answered:
 		return o.result, o.times, o.err
 	case <-ctx.Done():
-		q.abandon(p)
-		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, context.Cause(ctx)
+		waited := q.abandon(p)
+		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, q.late(p, context.Cause(ctx), waited)
 	}
 }
 
-func (q *Queue) enter(p *pending) error {
-	free := q.pool.Free()
-	size := p.item.Size()
+// abandon takes p out of the queue, and says whether it was there; a batch that has it already and has not left yet goes without it.
+func (q *Queue) abandon(p *pending) (waited bool) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed != nil {
-		return q.closed
-	}
-	n := q.waiting.len()
-	// What free workers are about to take does not count as waiting.
-	if limit := q.policy.MaxItems + free*q.policy.MaxBatch; !q.policy.IdleOnly && n >= limit {
-		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d requests wait", n, q.policy.MaxItems)
-	}
-	if q.policy.IdleOnly && n >= free*q.policy.MaxBatch {
-		return fault.Newf(fault.Overloaded, "no worker is idle, and the model takes requests for idle workers only (useJobTicket)")
-	}
-	if q.policy.MaxBytes > 0 && n > 0 && q.bytes+size > q.policy.MaxBytes {
-		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d bytes wait", q.bytes, q.policy.MaxBytes)
-	}
-	q.serial++
-	p.serial, p.class = q.serial, q.policy.class(p.item.Priority)
-	q.waiting.add(p, false)
-	q.bytes += size
-	return nil
-}
-
-// abandon takes p out of the queue; a batch that has it already and has not left yet goes without it.
-func (q *Queue) abandon(p *pending) {
-	q.mu.Lock()
-	if p.place != nil {
-		q.waiting.remove(p)
-		q.bytes -= p.item.Size()
+	if waited = p.place != nil; waited {
+		q.drop(p)
+		q.batcher.lost(1)
 	}
 	q.mu.Unlock()
 	q.signal()
+	return waited
 }
 
 func (q *Queue) signal() {
@@ -209,16 +199,15 @@ func (q *Queue) Run(ctx context.Context) {
 			q.Fail(err)
 			continue
 		}
+		slot = q.pace.timed(slot)
 		taken := time.Now()
-		batch := q.vet(q.gather(ctx))
+		batch := q.vet(q.gather(ctx, taken))
 		if len(batch) == 0 {
 			slot.Release()
 			continue
 		}
-		q.mu.Lock()
-		q.away++
-		q.mu.Unlock()
-		q.running.Go(func() { q.comeBack(ctx, q.runs.run(ctx, slot, taken, batch, q.refill)) })
+		q.leave(batch, taken)
+		q.running.Go(func() { q.comeBack(ctx, q.runs.run(ctx, slot, taken, batch, keeper{q.refill, q.ended})) })
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		q.Close(cause)
@@ -255,15 +244,23 @@ func (q *Queue) waitForItem(ctx context.Context) bool {
 	}
 }
 
-// gather takes a batch: until it is full, or until its oldest member has waited for the policy's delay.
-func (q *Queue) gather(ctx context.Context) []*pending {
+// leave notes that a batch goes to a worker.
+func (q *Queue) leave(batch []*pending, taken time.Time) {
+	free := q.pool.Free()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.batcher.sent(batch, q.waiting.len(), slots{taken, free, q.away})
+	q.away++
+}
+
+// gather takes a batch, until the policy lets it go. taken is when its slot was had.
+func (q *Queue) gather(ctx context.Context, taken time.Time) []*pending {
 	var batch []*pending
 	var timer *time.Timer
 	for {
-		var full bool
 		var wait time.Duration
-		batch, full, wait = q.take(batch)
-		if full || wait <= 0 || ctx.Err() != nil {
+		batch, wait = q.take(batch, taken)
+		if wait <= 0 || ctx.Err() != nil {
 			return q.stillWanted(batch)
 		}
 		if timer == nil {
@@ -280,45 +277,59 @@ func (q *Queue) gather(ctx context.Context) []*pending {
 	}
 }
 
-// take moves waiting requests into batch, and says whether the batch is complete and else how long it may wait for more.
-func (q *Queue) take(batch []*pending) (_ []*pending, full bool, wait time.Duration) {
+// take moves waiting requests into batch, as many as the policy wants, and says how long it may then wait for more; 0 when it is to leave.
+func (q *Queue) take(batch []*pending, taken time.Time) (_ []*pending, wait time.Duration) {
+	free := q.pool.Free()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.fill(batch)
+	if len(batch) == 0 && q.waiting.len() == 0 {
+		return batch, 0
+	}
+	earliest := q.waiting.oldest()
+	if len(batch) > 0 && (earliest.IsZero() || oldest(batch).Before(earliest)) {
+		earliest = oldest(batch)
+	}
+	d := q.batcher.decide(len(batch), q.waiting.len(), earliest, slots{taken, free, q.away})
+	batch, full := q.fill(batch, d.Size)
+	if full {
+		return batch, 0
+	}
+	return batch, d.Wait
 }
 
-// fill does the work of take; q.mu is held.
-func (q *Queue) fill(batch []*pending) (_ []*pending, full bool, wait time.Duration) {
-	for len(batch) < q.policy.MaxBatch {
+// fill moves up to size waiting requests into batch, and says whether it is to leave whatever the policy says; q.mu is held.
+func (q *Queue) fill(batch []*pending, size int) (_ []*pending, full bool) {
+	for len(batch) < size {
 		p := q.waiting.next()
 		if p == nil {
 			break
 		}
 		if p.item.Alone && len(batch) > 0 {
-			return batch, true, 0 // it goes with the next batch, and this one leaves at once so that it does not wait
+			return batch, true // it goes with the next batch, and this one leaves at once so that it does not wait
 		}
 		q.bytes -= p.item.Size()
 		if p.left() { // it takes no place, and no turn
 			q.waiting.remove(p)
+			q.batcher.lost(1)
 			continue
 		}
 		q.waiting.take(p)
 		batch = append(batch, p)
 		if p.item.Alone {
-			return batch, true, 0
+			return batch, true
 		}
 	}
-	if len(batch) == 0 || len(batch) >= q.policy.MaxBatch || q.closed != nil {
-		return batch, true, 0
-	}
-	return batch, false, time.Until(oldest(batch).Add(q.policy.MaxDelay))
+	return batch, len(batch) == 0 || len(batch) >= size || q.closed != nil
 }
 
 // stillWanted drops those that left while the batch was gathered.
 func (q *Queue) stillWanted(batch []*pending) []*pending {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return wanted(batch)
+	n := len(batch)
+	batch = wanted(batch)
+	q.batcher.lost(n - len(batch))
+	return batch
 }
 
 // wanted drops those that left; the queue's mu is held.
@@ -331,6 +342,7 @@ func (q *Queue) Fail(err error) {
 	q.mu.Lock()
 	all := q.waiting.clear()
 	q.bytes = 0
+	q.batcher.lost(len(all))
 	q.mu.Unlock()
 	answerAll(all, err)
 }
@@ -357,11 +369,29 @@ func (q *Queue) Close(reason error) {
 func (q *Queue) refill(batch []*pending, slot backend.Slot) []*pending {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	batch = wanted(batch)
+	batch, gone := split(batch)
+	if len(gone) > 0 {
+		q.batcher.ended(gone, 0, false)
+	}
 	next := q.waiting.next()
 	if next == nil || next.item.Alone || slot.Retiring() { // what goes alone needs this batch to end first
 		return batch
 	}
-	batch, _, _ = q.fill(batch)
+	n := len(batch)
+	if batch, _ = q.fill(batch, q.policy.MaxBatch); len(batch) > n {
+		q.batcher.joined(len(batch)-n, q.waiting.len())
+	}
 	return batch
+}
+
+// split tells those that somebody waits for from those that left.
+func split(batch []*pending) (kept, gone []*pending) {
+	for _, p := range batch {
+		if p.left() {
+			gone = append(gone, p)
+		} else {
+			kept = append(kept, p)
+		}
+	}
+	return kept, gone
 }

@@ -46,6 +46,8 @@ func (w *workers) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) 
 	return w.Acquire(ctx)
 }
 
+func (w *workers) AcquireAlone(ctx context.Context) (backend.Slot, error) { return w.Acquire(ctx) }
+
 func (w *workers) Workers() []int { return []int{0} }
 
 func (w *workers) Pin(int) bool { return true }

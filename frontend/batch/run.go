@@ -15,10 +15,10 @@ import (
 // run runs a batch, answers its requests, and gives the slot back. It gives those of which nothing was sent, which nobody has answered.
 //
 // A worker that answers in steps gets all the requests of the batch in each step: those that were there before as TorchServe repeats them, with their id
-// and headers and without parameters. A request whose answer says that more will come stays. Between two steps renew drops those that nobody waits
-// for, and may add others. taken is when the slot was had.
+// and headers and without parameters. A request whose answer says that more will come stays. taken is when the slot was had, and of is where the batch
+// comes from.
 func (r *runs) run(
-	ctx context.Context, slot backend.Slot, taken time.Time, batch []*pending, renew func(batch []*pending, slot backend.Slot) []*pending,
+	ctx context.Context, slot backend.Slot, taken time.Time, batch []*pending, of keeper,
 ) (unsent []*pending) {
 	for {
 		worker, _ := slot.Worker()
@@ -26,6 +26,7 @@ func (r *runs) run(
 		items := begin(batch, begun, taken, r.before(worker))
 		results, err := execute(ctx, slot, items)
 		if errors.Is(err, backend.ErrNotSent) {
+			of.ended(batch, 0, false)
 			slot.Release()
 			for _, p := range batch {
 				p.begun, p.steps = time.Time{}, 0
@@ -36,11 +37,17 @@ func (r *runs) run(
 		taken = time.Now() // for those who join it between two steps
 		guard := r.guard.Load()
 		if err != nil && guard != nil {
+			of.ended(batch, 0, false)
 			slot.Release()
 			return guard.judge(batch, err, execution)
 		}
 		if !slot.Continuous() {
 			outcomes := outcomesOf(batch, results, err, execution)
+			if err != nil {
+				of.ended(batch, 0, false)
+			} else {
+				of.ended(batch, execution.Ran, true)
+			}
 			slot.Release() // before the answers, so that a client's next request finds the worker free
 			for i, p := range batch {
 				guard.answered(p)
@@ -48,7 +55,11 @@ func (r *runs) run(
 			}
 			return nil
 		}
-		if batch = renew(settle(batch, outcomesOf(batch, results, err, execution)), slot); len(batch) == 0 {
+		more := settle(batch, outcomesOf(batch, results, err, execution))
+		if done := slices.DeleteFunc(slices.Clone(batch), func(p *pending) bool { return slices.Contains(more, p) }); len(done) > 0 {
+			of.ended(done, 0, err == nil)
+		}
+		if batch = of.renew(more, slot); len(batch) == 0 {
 			slot.Release()
 			return nil
 		}

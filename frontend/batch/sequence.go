@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -19,8 +18,10 @@ type SequencePolicy struct {
 	MaxSequences int           // sequences that may be open; required
 	MaxItems     int           // requests of one sequence that may wait; required
 	MaxBytes     int64         // payload bytes that may wait, of all sequences; 0 for no limit
+	Budget       *Budget       // bounds the payload bytes that wait here and in other queues; nil for no limit
 	MaxBatch     int           // largest batch; below 1 counts as 1. A batch has one request of a sequence at most
 	MaxDelay     time.Duration // how long a request may wait for others to fill its batch
+	Batching     Batching      // how batches are made within MaxBatch and MaxDelay
 	Idle         time.Duration // a sequence without a request for so long is over; required
 	Total        time.Duration // a sequence that began so long ago is over; 0 for no limit
 	EndHeader    string        // response header by which a handler ends sequences: their ids, separated by semicolons; "" for none
@@ -34,12 +35,14 @@ type Sequences struct {
 	pool backend.Pool
 	wake chan struct{} // one token: Run is to look around
 	runs runs
+	pace pace
 
 	mu      sync.Mutex // guards what follows
 	policy  SequencePolicy
 	open    map[string]*sequence
-	busy    map[int]bool   // workers that have a goroutine
-	turns   map[int]*turns // of each worker that has had a goroutine
+	busy    map[int]bool     // workers that have a goroutine
+	turns   map[int]*turns   // of each worker that has had a goroutine
+	batches map[int]*batcher // of each worker that has had a sequence
 	waiting int
 	serial  uint64        // of the last arrival
 	bytes   int64         // payload of what waits
@@ -62,7 +65,7 @@ type sequence struct {
 
 // NewSequences makes a queue for the workers of pool. Nothing leaves it until Run is called.
 func NewSequences(pool backend.Pool, policy SequencePolicy) (*Sequences, error) {
-	s := &Sequences{pool: pool, wake: make(chan struct{}, 1), open: map[string]*sequence{}, busy: map[int]bool{}, turns: map[int]*turns{}, arrival: make(chan struct{})}
+	s := &Sequences{pool: pool, wake: make(chan struct{}, 1), open: map[string]*sequence{}, busy: map[int]bool{}, turns: map[int]*turns{}, batches: map[int]*batcher{}, arrival: make(chan struct{})}
 	if err := s.SetPolicy(policy); err != nil {
 		return nil, err
 	}
@@ -77,6 +80,10 @@ func (s *Sequences) SetPolicy(policy SequencePolicy) error {
 	}
 	policy.MaxBatch = max(policy.MaxBatch, 1)
 	s.mu.Lock()
+	if err := s.setBatching(&policy); err != nil {
+		s.mu.Unlock()
+		return err
+	}
 	if s.policy.Priorities != policy.Priorities {
 		clear(s.turns)
 		for _, q := range s.open {
@@ -119,8 +126,8 @@ func (s *Sequences) Submit(ctx context.Context, item infer.Item) (infer.Result, 
 	case o := <-p.answered:
 		return o.result, o.times, o.err
 	case <-ctx.Done():
-		s.abandon(p)
-		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, context.Cause(ctx)
+		waited := s.abandon(p)
+		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, s.late(p, context.Cause(ctx), waited)
 	}
 }
 
@@ -139,7 +146,7 @@ func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times,
 		if err != nil {
 			return infer.Result{}, Times{}, err //nolint:wrapcheck // the pool's faults are the client's
 		}
-		unsent = s.runs.run(context.WithoutCancel(ctx), slot, time.Now(), unsent, s.stay) // the worker is busy with it, whether or not the client waits
+		unsent = s.runs.run(context.WithoutCancel(ctx), slot, time.Now(), unsent, keeper{s.stay, notMeasured}) // the worker is busy with it, whether or not the client waits
 	}
 	select {
 	case o := <-p.answered:
@@ -147,41 +154,6 @@ func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times,
 	default: // it left between two steps
 		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, context.Cause(ctx)
 	}
-}
-
-func (s *Sequences) enter(p *pending) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed != nil {
-		return s.closed
-	}
-	q := s.open[p.item.Sequence]
-	if q == nil {
-		if len(s.open) >= s.policy.MaxSequences {
-			return fault.Newf(fault.Overloaded, "%d of %d sequences are open (maxNumSequence)", len(s.open), s.policy.MaxSequences)
-		}
-		q = &sequence{id: p.item.Sequence, begun: p.arrived}
-		if !s.bind(q) {
-			return fault.New(fault.NoWorker, "the model has no worker", nil)
-		}
-		s.open[q.id] = q
-	}
-	if q.jobs.Len() >= s.policy.MaxItems {
-		return fault.Newf(fault.Overloaded, "%d of %d requests of the sequence wait (maxSequenceJobQueueSize)", q.jobs.Len(), s.policy.MaxItems)
-	}
-	size := p.item.Size()
-	if s.policy.MaxBytes > 0 && s.waiting > 0 && s.bytes+size > s.policy.MaxBytes {
-		return fault.Newf(fault.Overloaded, "the queue is full: %d of %d bytes wait", s.bytes, s.policy.MaxBytes)
-	}
-	s.serial++
-	p.serial, p.class = s.serial, s.policy.class(p.item.Priority)
-	p.place = q.jobs.PushBack(p)
-	q.used = p.arrived
-	s.waiting++
-	s.bytes += size
-	close(s.arrival)
-	s.arrival = make(chan struct{})
-	return nil
 }
 
 // bind gives a sequence to the worker with the fewest, which stays for it even when it is to end. It says no when there is none; s.mu is held.
@@ -226,13 +198,15 @@ func (s *Sequences) leastUsed(workers []int) int {
 	return best
 }
 
-// abandon takes p out of its sequence; a batch that has it already and has not left yet goes without it.
-func (s *Sequences) abandon(p *pending) {
+// abandon takes p out of its sequence, and says whether it was there; a batch that has it already and has not left yet goes without it.
+func (s *Sequences) abandon(p *pending) (waited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q := s.open[p.item.Sequence]; q != nil && p.place != nil {
 		s.remove(q, p)
+		return true
 	}
+	return false
 }
 
 // remove takes p from the waiting ones; s.mu is held.
@@ -241,6 +215,7 @@ func (s *Sequences) remove(q *sequence, p *pending) {
 	p.place = nil
 	s.waiting--
 	s.bytes -= p.item.Size()
+	s.policy.Budget.add(-p.item.Size())
 }
 
 // rules gives the policy of this moment.
@@ -328,8 +303,9 @@ func (s *Sequences) work(ctx context.Context, worker int) {
 			s.idle(worker, err)
 			return
 		}
+		slot = s.pace.timed(slot)
 		taken := time.Now()
-		batch := s.gather(ctx, worker)
+		batch := s.gather(ctx, worker, taken)
 		if len(batch) == 0 {
 			slot.Release()
 			if s.idle(worker, nil) {
@@ -337,7 +313,7 @@ func (s *Sequences) work(ctx context.Context, worker int) {
 			}
 			continue
 		}
-		unsent := s.runs.run(ctx, slot, taken, slices.Clone(batch), s.stay)
+		unsent := s.runs.run(ctx, slot, taken, slices.Clone(batch), s.keeperOf(worker))
 		s.done(ctx, batch, unsent)
 	}
 }
@@ -358,6 +334,9 @@ func (s *Sequences) idle(worker int, err error) bool {
 		}
 	}
 	delete(s.turns, worker)
+	if err != nil {
+		delete(s.batches, worker)
+	}
 	delete(s.busy, worker)
 	s.mu.Unlock()
 	answerAll(orphans, err)
@@ -377,21 +356,27 @@ func (s *Sequences) takeAll(q *sequence) []*pending {
 	return all
 }
 
-// gather takes a batch for a worker: one request of each of its sequences, until it is full or its oldest member has waited for the policy's delay.
-func (s *Sequences) gather(ctx context.Context, worker int) []*pending {
+// gather takes a batch for a worker, one request of each of its sequences, until the policy lets it go. taken is when its slot was had.
+func (s *Sequences) gather(ctx context.Context, worker int, taken time.Time) []*pending {
 	var batch []*pending
 	for {
 		var arrival <-chan struct{}
-		batch, arrival = s.take(worker, batch)
-		rules := s.rules()
-		if len(batch) == 0 || len(batch) >= rules.MaxBatch {
-			return s.wanted(batch)
-		}
-		left := time.Until(oldest(batch).Add(rules.MaxDelay))
+		var left time.Duration
+		batch, left, arrival = s.take(worker, batch, taken)
 		if left <= 0 || !s.wait(ctx, arrival, left) {
-			return s.wanted(batch)
+			return s.leave(worker, s.wanted(batch), taken)
 		}
 	}
+}
+
+// leave notes that a batch goes to its worker.
+func (s *Sequences) leave(worker int, batch []*pending, taken time.Time) []*pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ready, _ := s.ready(worker); len(batch) > 0 {
+		s.batcherOf(worker).sent(batch, ready, slots{taken: taken})
+	}
+	return batch
 }
 
 // wait waits for an arrival, and says whether there was one in time.
@@ -419,14 +404,15 @@ func oldest(batch []*pending) time.Time {
 
 // take adds the oldest waiting request of each sequence of a worker that is not in the batch yet, as long as there is room. It also gives a channel
 // that is closed at the next arrival.
-func (s *Sequences) take(worker int, batch []*pending) ([]*pending, <-chan struct{}) {
+func (s *Sequences) take(worker int, batch []*pending, taken time.Time) (_ []*pending, left time.Duration, _ <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.turns[worker] == nil {
 		fresh := newTurns(s.policy.levels())
 		s.turns[worker] = &fresh
 	}
-	for len(batch) < s.policy.MaxBatch {
+	d := s.next(worker, batch, taken)
+	for len(batch) < d.Size {
 		best := s.fronts(worker)
 		waits := func(class int) bool { return best[class] != nil }
 		class := s.turns[worker].next(waits)
@@ -444,7 +430,10 @@ func (s *Sequences) take(worker int, batch []*pending) ([]*pending, <-chan struc
 		best = s.fronts(worker)
 		s.turns[worker].took(class, waits)
 	}
-	return batch, s.arrival
+	if len(batch) == 0 || len(batch) >= d.Size {
+		return batch, 0, s.arrival
+	}
+	return batch, d.Wait, s.arrival
 }
 
 // fronts gives for each class the oldest of the requests that are next in a worker's sequences; s.mu is held.
@@ -497,6 +486,7 @@ func (s *Sequences) done(ctx context.Context, batch, unsent []*pending) {
 			p.place = q.jobs.PushFront(p)
 			s.waiting++
 			s.bytes += p.item.Size()
+			s.policy.Budget.add(p.item.Size())
 		}
 	}
 	for _, p := range batch {

@@ -79,6 +79,8 @@ func (c *crew) Acquire(ctx context.Context) (backend.Slot, error) {
 	return c.AcquireFrom(ctx, c.Workers()[0])
 }
 
+func (c *crew) AcquireAlone(ctx context.Context) (backend.Slot, error) { return c.Acquire(ctx) }
+
 func (c *crew) AcquireFrom(ctx context.Context, worker int) (backend.Slot, error) {
 	c.mu.Lock()
 	slot := c.slots[worker]

@@ -14,6 +14,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/flambeau-serve/flambeau/frontend/batch"
+	"github.com/flambeau-serve/flambeau/frontend/batch/policy"
+	"github.com/flambeau-serve/flambeau/frontend/poison"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
@@ -31,10 +33,13 @@ type Observation struct {
 	Ref    infer.ModelRef // as the client named it: Version is "" when it named none
 	Taken  infer.ModelRef // with the version that it went to
 	ID     string
+	Begun  time.Time     // when it arrived
 	Times  batch.Times   // where its time went
 	Total  time.Duration // from its arrival to its answer
 	Status int           // that the handler set, 0 for none
 	Err    error         // nil when it was answered
+
+	BytesIn, BytesOut int64 // payload; of an answer in pieces the last one
 }
 
 // Options are what a Dispatcher needs. Models is required.
@@ -42,10 +47,18 @@ type Options struct {
 	Models Models
 	// QueueBytes is how many payload bytes may wait for one model version; 0 for no limit.
 	QueueBytes int64
+	// ServerBytes is how many payload bytes may wait for all of them together; 0 for no limit.
+	ServerBytes int64
+	// Fairness is how the clients of a model share its queue whose settings do not say.
+	Fairness infer.Fairness
 	// Sequence are the names of the headers that carry sequences.
 	Sequence SequenceHeaders
 	// Observe is called after each answer; it must not block. May be nil.
 	Observe func(Observation)
+	// Tuned is called for each step that a version's queue takes toward its latency goal; it must not block. May be nil.
+	Tuned func(infer.ModelRef, policy.Step)
+	// Poison remembers the requests that have ended workers. Nil: a batch whose worker dies is answered with that, and nothing is remembered.
+	Poison *poison.Book
 }
 
 // SequenceHeaders are the names of the headers that carry sequences: which one a request belongs to, that it begins there, and in an answer the
@@ -58,6 +71,8 @@ type Dispatcher struct {
 	// life ends when Close is called: it is what the queues' goroutines live by.
 	life context.Context //nolint:containedctx // a life-long "done", not a call's context
 	end  context.CancelCauseFunc
+
+	budget *batch.Budget // of all queues; nil for no limit
 
 	mu       sync.Mutex // guards what follows
 	lines    map[*rollout.Version]*line
@@ -79,6 +94,8 @@ type line struct {
 type queue interface {
 	Submit(ctx context.Context, item infer.Item) (infer.Result, batch.Times, error)
 	Waiting() (waiting, limit int)
+	Oldest() time.Duration
+	Soonest() (after time.Duration, known bool)
 	Run(ctx context.Context)
 	Close(reason error)
 	Fail(err error)
@@ -93,6 +110,9 @@ func New(opts Options) (*Dispatcher, error) {
 	opts.Sequence.Start = cmp.Or(opts.Sequence.Start, "ts_request_sequence_start")
 	opts.Sequence.End = cmp.Or(opts.Sequence.End, "ts_request_sequence_end")
 	d := &Dispatcher{opts: opts, lines: map[*rollout.Version]*line{}, windows: map[*rollout.Version]*window{}, retiring: map[*line]*rollout.Version{}}
+	if opts.ServerBytes > 0 {
+		d.budget = batch.NewBudget(opts.ServerBytes)
+	}
 	d.life, d.end = context.WithCancelCause(context.Background())
 	return d, nil
 }
@@ -108,23 +128,24 @@ func (d *Dispatcher) Submit(ctx context.Context, ref infer.ModelRef, item infer.
 	if err != nil {
 		return infer.Result{}, err //nolint:wrapcheck // the model store's words are the client's
 	}
-	result, times, err := d.submit(ctx, v, item, sequence)
+	result, times, err := d.submit(ctx, v, item, begun, sequence)
 	for err != nil && d.missed(ref, v, times, err) {
 		other, none := route() // the one that has taken its place meanwhile
 		if none != nil || other == v {
 			break
 		}
 		v = other
-		result, times, err = d.submit(ctx, v, item, sequence)
+		result, times, err = d.submit(ctx, v, item, begun, sequence)
 	}
 	total := time.Since(begun)
 	if err != nil {
-		err = explain(ref, err)
+		err = explain(ref, v, err)
 	}
 	d.answered(v, begun, &item, times, err)
 	if d.opts.Observe != nil {
 		d.opts.Observe(Observation{
-			Ref: ref, Taken: v.Ref(), ID: item.ID, Times: times, Total: total, Status: result.Status, Err: err,
+			Ref: ref, Taken: v.Ref(), ID: item.ID, Begun: begun, Times: times, Total: total, Status: result.Status, Err: err,
+			BytesIn: item.Size(), BytesOut: int64(len(result.Body)),
 		})
 	}
 	return result, err
@@ -164,7 +185,9 @@ func headerOf(fields []infer.Field, name string) string {
 	return value
 }
 
-func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.Item, sequence func() string) (infer.Result, batch.Times, error) {
+func (d *Dispatcher) submit(
+	ctx context.Context, v *rollout.Version, item infer.Item, begun time.Time, sequence func() string,
+) (infer.Result, batch.Times, error) {
 	leave, err := d.admit(ctx, v)
 	if err != nil {
 		return infer.Result{}, batch.Times{}, err
@@ -173,14 +196,18 @@ func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.
 	if !v.HasWorkers() {
 		return infer.Result{}, batch.Times{}, fault.New(fault.NoWorker, "the model has no worker", nil)
 	}
-	if limit := v.ClientTimeout(); limit > 0 {
-		late := fault.Newf(fault.ClientTimeout, "the request was not answered within the client timeout of %s", limit)
-		late.Hint = "raise clientTimeoutInMills in model-config.yaml if clients may wait longer"
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
-		defer cancel()
+	ctx, cancel, err := bound(ctx, v, &item, begun)
+	if err != nil {
+		return infer.Result{}, batch.Times{}, err
 	}
+	defer cancel()
 	item.Gone = ctx.Done()
+	item.Client = d.fairness(v).Key.Of(&item)
+	depart, err := d.attend(v, &item)
+	if err != nil {
+		return infer.Result{}, batch.Times{}, err
+	}
+	defer depart()
 	for {
 		l, err := d.line(v)
 		if err != nil {
@@ -194,35 +221,6 @@ func (d *Dispatcher) submit(ctx context.Context, v *rollout.Version, item infer.
 			return result, times, err //nolint:wrapcheck // the queue's faults are the client's
 		}
 	}
-}
-
-// explain makes a fault of every error and words those that TorchServe words by the model's name.
-func explain(ref infer.ModelRef, err error) error {
-	switch {
-	case fault.Is(err, fault.NoWorker, fault.Overloaded):
-		return noWorker(ref, err)
-	case errors.Is(err, context.Canceled):
-		return fault.New(fault.Cancelled, "the client went away", err)
-	case errors.Is(err, context.DeadlineExceeded) && !fault.Is(err, fault.ResponseTimeout, fault.ClientTimeout):
-		return fault.New(fault.ClientTimeout, "the request's deadline is over", err)
-	default:
-		return err
-	}
-}
-
-// noWorker has TorchServe's text for both a version without workers and a full queue; the kind tells the two apart, and the hint says which it was.
-func noWorker(ref infer.ModelRef, err error) error {
-	name := `Model "` + ref.Name + `"`
-	if ref.Version != "" {
-		name += ` Version ` + ref.Version + `"` // TorchServe leaves the opening quote out
-	}
-	f := fault.New(fault.KindOf(err), name+" has no worker to serve inference request. Please use scale workers API to add workers. "+
-		"If this is a sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize", err)
-	f.Hint = fault.Message(err)
-	if f.Kind == fault.Overloaded {
-		f.Hint += "; raise jobQueueSize or job_queue_size, add workers, or send less"
-	}
-	return f
 }
 
 // line gives the queue of a version, and makes it at the first request.
@@ -270,7 +268,7 @@ func (d *Dispatcher) newQueue(v *rollout.Version) (queue, error) {
 func (d *Dispatcher) policy(v *rollout.Version) batch.Policy {
 	return batch.Policy{
 		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(),
-		Priorities: priorities(v),
+		Priorities: priorities(v), Guard: d.guard(v), Share: d.share(v), Budget: d.budget, Batching: d.batching(v),
 	}
 }
 
@@ -278,8 +276,26 @@ func (d *Dispatcher) sequencePolicy(v *rollout.Version) (batch.SequencePolicy, b
 	s, ok := v.Sequences()
 	return batch.SequencePolicy{
 		MaxSequences: s.MaxSequences, MaxItems: s.MaxItems, Idle: s.Idle, Total: s.Total, MaxBytes: d.opts.QueueBytes, EndHeader: d.opts.Sequence.End,
-		MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Priorities: priorities(v),
+		MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Priorities: priorities(v), Guard: d.guard(v), Budget: d.budget, Batching: d.batching(v),
 	}, ok
+}
+
+// batching gives how the batches of a version are made.
+func (d *Dispatcher) batching(v *rollout.Version) batch.Batching {
+	s, ref := v.Batching(), v.Ref()
+	b := batch.Batching{Rule: policy.Rule(s.Rule), Preferred: s.Preferred, Padded: s.Padded, Goal: s.Goal}
+	if d.opts.Tuned != nil {
+		b.Moved = func(step policy.Step) { d.opts.Tuned(ref, step) }
+	}
+	return b
+}
+
+// guard looks after the requests of a version whose worker dies.
+func (d *Dispatcher) guard(v *rollout.Version) *batch.Guard {
+	if d.opts.Poison == nil {
+		return nil
+	}
+	return &batch.Guard{Book: d.opts.Poison, Model: v.Ref(), Retry: v.Retries()}
 }
 
 func priorities(v *rollout.Version) batch.Priorities {

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/frontend/batch"
@@ -19,6 +20,9 @@ const (
 type window struct {
 	born  time.Time
 	tally tally
+
+	inside  atomic.Int64 // requests that wait and run, as far as somebody waits for them
+	refused refusals
 
 	mu    sync.Mutex // guards what follows
 	ring  [windowSize]answer
@@ -87,6 +91,8 @@ func (d *Dispatcher) answered(v *rollout.Version, begun time.Time, item *infer.I
 	now := time.Now()
 	if err == nil {
 		w.observe(now, begun)
+	} else {
+		w.refused.note(now, err)
 	}
 	w.tally.count(now, now.Sub(begun), max(item.Rows, 1), times, err != nil)
 }

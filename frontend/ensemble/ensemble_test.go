@@ -448,6 +448,16 @@ func TestLoadWaits(t *testing.T) {
 		if !fault.Is(err, fault.LoadFailed) || !strings.Contains(err.Error(), "step 3 of the ensemble needs the model two, which is not registered") || time.Since(begun) != defaultGrace {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}
+		waits := launch(t, l, diamond()) // the second time
+		go func() {
+			_, err := waits.Load(t.Context(), backend.LoadSpec{Model: infer.ModelRef{Name: "e2"}})
+			done <- err
+		}()
+		time.Sleep(time.Hour)
+		f.put("two", ready)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 		f.put("two", Member{Reason: "no memory", Failed: true})
 		_, err = launch(t, l, diamond()).Load(t.Context(), backend.LoadSpec{Model: infer.ModelRef{Name: "e3"}})
 		if !fault.Is(err, fault.LoadFailed) || !strings.Contains(err.Error(), "which is not ready: no memory") {

@@ -18,28 +18,49 @@ import (
 // refOf is the model of a step.
 func refOf(s *pipeline.Step) infer.ModelRef { return infer.ModelRef{Name: s.Model, Version: s.Version} }
 
-// await waits until the model of each step is ready, and tells about them. A model that is not registered may come within the grace time: when a store is
-// filled, or the server starts, the ensemble may be the first.
-func (l *Launcher) await(ctx context.Context, d *pipeline.Definition) ([]Member, error) {
+// await waits until the model of each step is ready, and tells about them. A model that is not registered, or whose start has failed, has the grace time:
+// when a store is filled, or the server starts, the ensemble may be the first. Who has waited in vain once has said so, and waits for as long as it takes
+// the next time, so that the ensemble is there again as soon as its models are.
+func (l *Launcher) await(ctx context.Context, name string, d *pipeline.Definition) ([]Member, error) {
 	grace := time.NewTimer(l.opts.Grace)
 	defer grace.Stop()
-	patient := true
+	hurried, patient := false, l.hasLacked(name)
 	for {
 		changed := l.opts.Models.Changed() // before the look, so that nothing is missed
 		members, lacking := l.look(d)
-		if lacking == nil {
+		switch {
+		case lacking == nil:
+			l.setLacked(name, false)
 			return members, nil
-		}
-		if lacking.final || lacking.absent && !patient {
+		case lacking.final:
+			return nil, lacking.fault
+		case lacking.absent && hurried && !patient:
+			l.setLacked(name, true)
 			return nil, lacking.fault
 		}
 		select {
 		case <-changed:
 		case <-grace.C:
-			patient = false
+			hurried = true
 		case <-ctx.Done():
 			return nil, fault.New(fault.LoadFailed, lacking.fault.Message, context.Cause(ctx))
 		}
+	}
+}
+
+func (l *Launcher) hasLacked(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lacked[name]
+}
+
+func (l *Launcher) setLacked(name string, lacks bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lacks {
+		l.lacked[name] = true
+	} else {
+		delete(l.lacked, name)
 	}
 }
 

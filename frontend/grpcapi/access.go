@@ -137,10 +137,7 @@ func (s *Server) take(n int64) (give func(), err error) {
 		return func() {}, nil
 	}
 	if !s.opts.Budget.TakeBytes(n) {
-		return nil, &fault.Error{
-			Kind: fault.Overloaded, Message: "The server holds as many bytes of requests as it may.",
-			Hint: "Send the request again later, or let the server hold more bytes in flight.",
-		}
+		return nil, fault.TooManyBytes(n, 0)
 	}
 	return func() { s.opts.Budget.GiveBytes(n) }, nil
 }

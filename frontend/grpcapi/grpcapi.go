@@ -193,14 +193,14 @@ func (s *Server) told(ctx context.Context, method string, err error) error {
 		return err //nolint:wrapcheck // it is a status
 	}
 	s.log(ctx, method, err)
-	return statusOf(err)
+	return statusOf(err, recordOf(ctx).id)
 }
 
 // firstServerError is the HTTP status from which on a failure is the server's.
 const firstServerError = 500
 
 func (s *Server) log(ctx context.Context, method string, err error) {
-	if fault.HTTPStatus(err) < firstServerError || fault.Is(err, fault.NoWorker, fault.Overloaded, fault.Draining, fault.ClientTimeout) {
+	if fault.HTTPStatus(err) < firstServerError || fault.Refused(err) || fault.Is(err, fault.ClientTimeout) {
 		return
 	}
 	detail := ""
@@ -216,13 +216,8 @@ func (s *Server) recoverFrom(ctx context.Context, method string, err *error) {
 		s.opts.Logger.ErrorContext(ctx, "call handler panicked", slog.String(telemetry.KeyTarget, method), slog.Any(telemetry.KeyPanic, what),
 			slog.String(telemetry.KeyStack, string(debug.Stack())))
 		recordOf(ctx).err = fault.New(fault.Internal, "Internal error.", nil)
-		*err = statusOf(recordOf(ctx).err)
+		*err = statusOf(recordOf(ctx).err, recordOf(ctx).id)
 	}
-}
-
-// statusOf makes a gRPC status of an error.
-func statusOf(err error) error {
-	return status.Error(fault.GRPCCode(err), messageOf(err)) //nolint:wrapcheck // it is the end of the way
 }
 
 // messageOf is what the client reads: a bug's words are for the log.

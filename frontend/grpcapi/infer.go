@@ -61,7 +61,7 @@ func newCall(ctx context.Context, req *pb.ModelInferRequest) (*oipserver.Call, e
 	if err != nil {
 		return nil, err
 	}
-	return &oipserver.Call{ID: uuid.NewString(), Header: headerOf(ctx), Request: r, Came: came, Front: traced}, nil
+	return &oipserver.Call{ID: uuid.NewString(), Peer: peerOf(ctx), Header: headerOf(ctx), Request: r, Came: came, Front: traced}, nil
 }
 
 // headerOf gives a call's metadata as header fields, but for gRPC's own and for bytes.
@@ -85,13 +85,21 @@ func headerOf(ctx context.Context) []infer.Field {
 	return fields
 }
 
+// peerOf gives a client's address without a port, "" when it has none.
+func peerOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
+			return host
+		}
+	}
+	return ""
+}
+
 // withActor notes who asks for a change, and lets it outlive the call.
 func withActor(ctx context.Context) context.Context {
 	who := "api"
-	if p, ok := peer.FromContext(ctx); ok {
-		if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
-			who += " (" + host + ")"
-		}
+	if host := peerOf(ctx); host != "" {
+		who += " (" + host + ")"
 	}
 	return rollout.WithActor(context.WithoutCancel(ctx), rollout.Actor{Who: who})
 }

@@ -28,6 +28,8 @@ type Admin struct {
 	Drain   Drain
 
 	Requests Requests
+	Poison   Poison
+	Crashes  Crashes
 }
 
 // Latency tells how long requests took lately.
@@ -143,6 +145,7 @@ type adminModel struct {
 	Weight      float64       `json:"weight"`
 	Updating    *adminUpdate  `json:"updating"`
 	LastFailure *adminFailure `json:"last_failure"`
+	Refused     *adminRefused `json:"refused"` // null without one lately
 	Steps       []Step        `json:"steps"`
 }
 
@@ -216,6 +219,10 @@ func (a *API) adminRoute(q *request, params []pair) (answer, error) {
 func (a *API) adminModelRoute(q *request, model, what string, params []pair) (answer, error) {
 	method := q.head.Method
 	switch what {
+	case "poison":
+		return a.adminPoison(q, model, params)
+	case "crashes":
+		return only(method == http.MethodGet, func() (answer, error) { return a.adminCrashes(model, params) })
 	case "slow":
 		return only(method == http.MethodGet, func() (answer, error) { return a.adminSlow(model, params) })
 	case "history":
@@ -320,7 +327,7 @@ func (a *API) adminView(d *rollout.Description) adminModel {
 		Name: d.Ref.Name, Version: d.Ref.Version, Default: d.Default, State: d.State, Workers: adminWorkers{Total: len(d.Workers)},
 		Queue: adminQueue{Limit: d.QueueSize}, BatchSize: d.BatchSize, Reason: d.Reason, Generation: d.Generation, Digest: d.Digest, Source: d.Source,
 		Swap: d.Swap, Labels: append([]string{}, d.Labels...), Weight: d.Weight, Steps: stepsOf(d.Steps), Since: momentOf(d.Since),
-		Updating: updateOf(d.Updating), LastFailure: failureOf(d.LastFailure),
+		Updating: updateOf(d.Updating), LastFailure: failureOf(d.LastFailure), Refused: a.refusedOf(d.Ref),
 	}
 	for _, w := range d.Workers {
 		v.Memory += w.Memory

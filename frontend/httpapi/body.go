@@ -115,10 +115,7 @@ func (a *API) larger(q *request, size int64) (int64, error) {
 // hold takes n more bytes from the budget for the request.
 func (a *API) hold(q *request, n int64) error {
 	if !a.inflight.take(n) {
-		return &fault.Error{
-			Kind: fault.Overloaded, Message: "The server holds as many bytes of requests as it may.",
-			Hint: "Send the request again later, or let the server hold more bytes in flight.",
-		}
+		return fault.TooManyBytes(n, a.opts.MaxInflightBytes)
 	}
 	q.held += n
 	return nil

@@ -90,7 +90,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 	first.send(fmt.Sprintf(post, 60_000, strings.Repeat("a", 60_000)))
 	<-started
 	r := do(t, f.addr[Inference], "POST", "/predictions/echo", strings.Repeat("b", 60_000))
-	if r.status != 503 || r.header.Get("X-Flambeau-Reason") != "queue_full" || r.header.Get("Retry-After") != "1" || r.header.Get("X-Flambeau-Hint") == "" ||
+	if r.status != 503 || r.header.Get("X-Flambeau-Reason") != "server_bytes" || r.header.Get("Retry-After") != "1" || r.header.Get("X-Flambeau-Hint") == "" ||
 		!strings.Contains(r.body, `"ServiceUnavailableException"`) {
 		t.Errorf("over the budget: %+v", r)
 	}

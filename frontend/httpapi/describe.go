@@ -64,7 +64,9 @@ type versionDetails struct {
 	Weight      float64       `json:"weight"`
 	Updating    *adminUpdate  `json:"updating"`
 	LastFailure *adminFailure `json:"lastFailure"`
+	Refused     *adminRefused `json:"refused,omitempty"` // lately
 	Steps       []detailStep  `json:"steps"`
+	Crashes     int           `json:"crashes"` // of its workers that are remembered: GET /admin/models/M/crashes has them
 }
 
 // detailStep is a part of the last load.
@@ -217,6 +219,10 @@ func (a *API) view(d rollout.Description, details bool) modelView {
 	}
 	if details {
 		v.versionDetails = detailsOfVersion(&d)
+		if a.opts.Admin != nil && a.opts.Admin.Crashes != nil {
+			v.Crashes = len(a.opts.Admin.Crashes.Crashes(d.Ref))
+		}
+		v.Refused = a.refusedOf(d.Ref)
 	}
 	if waiting, capacity, err := a.opts.Predictor.Queue(d.Ref); err == nil {
 		v.Queue = queueView{Remaining: max(capacity-waiting, 0), Pending: waiting}

@@ -27,7 +27,6 @@ const (
 	highestStatus         = 999
 	statusTooLarge        = 413
 	statusOutOfResources  = 507
-	retryAfter            = "1" // seconds
 	reasonHeader          = "X-Flambeau-Reason"
 	hintHeader            = "X-Flambeau-Hint"
 	invalidMessage        = "Invalid HTTP message."
@@ -45,6 +44,8 @@ type problem struct {
 	hint      string
 	retryable bool
 	cause     error
+
+	behind
 }
 
 // Error gives the message.
@@ -70,7 +71,7 @@ func problemOf(err error) *problem {
 	}
 	p = &problem{
 		status: fault.HTTPStatus(err), exception: fault.Exception(err), message: fault.Message(err),
-		reason: fault.KindOf(err).String(), retryable: fault.Retryable(err), cause: err,
+		reason: fault.KindOf(err).String(), retryable: fault.Retryable(err), cause: err, behind: behindOf(err),
 	}
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		p.hint = f.Hint
@@ -90,7 +91,7 @@ func problemOf(err error) *problem {
 // unavailable gives a refusal TorchServe's words, which blame missing workers whatever the reason. The reason and the hint say
 // what is true.
 func unavailable(err error, ref infer.ModelRef, request, more string) error {
-	if !fault.Is(err, fault.NoWorker, fault.Overloaded, fault.Draining) {
+	if !fault.Is(err, fault.NoWorker, fault.NoReadyWorker, fault.Overloaded, fault.Draining) {
 		return err
 	}
 	p := problemOf(err)
@@ -117,10 +118,10 @@ func errorJSON(p *problem) []byte {
 	return append(b, "\n}\n"...)
 }
 
-// protocolErrorJSON is the same with the member that clients of the Open Inference Protocol read.
-func protocolErrorJSON(p *problem) []byte {
+// protocolErrorJSON is the same with the member that clients of the Open Inference Protocol read, and what is known of a refusal. id is the request's.
+func protocolErrorJSON(p *problem, id string) []byte {
 	b := appendJSONString([]byte("{\n  \"error\": "), p.message)
-	return append(append(b, ",\n  "...), errorJSON(p)[len("{\n  "):]...)
+	return appendRefusal(append(append(b, ",\n  "...), errorJSON(p)[len("{\n  "):]...), p, id)
 }
 
 // appendJSONString writes a string as TorchServe does: nothing escaped but what must be, and the two line separators.

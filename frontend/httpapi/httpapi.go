@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -63,6 +64,7 @@ type Options struct {
 	ModelAPI      bool // models may be registered and unregistered over the API (TorchServe's enable_model_api)
 	OpenInference bool // the few answers under /v2 that TorchServe gives with ts_open_inference_protocol
 	CORS          CORS
+	Readiness     Readiness // which models have to be ready for /readyz
 
 	MaxRequestSize   int64 // bytes of a request's body; 0 means TorchServe's 6553500
 	MaxInflightBytes int64 // bytes of all the bodies in memory; 0 for no limit
@@ -104,6 +106,7 @@ type API struct {
 	log      *slog.Logger
 	inflight budget
 	fixed    fixedHeaders
+	started  atomic.Bool   // what was there at the start has come up, or failed
 	docs     [ports][]byte // API descriptions
 	engines  [ports]http.Handler
 }

@@ -43,6 +43,7 @@ type apiOperation struct {
 
 	live bool   // it is part of /openapi.json, which has to be exact
 	key  string // with live: the security scheme of the key that it needs, "" for none
+	open bool   // with live: it needs no key, whatever the others need, and its failures have the form of its successes
 }
 
 type apiParameter struct {
@@ -104,7 +105,7 @@ func (o apiOperation) MarshalJSON() ([]byte, error) {
 		Parameters  []apiParameter         `json:"parameters"`
 		Body        *apiBody               `json:"requestBody,omitempty"`
 		Responses   map[string]apiResponse `json:"responses"`
-		Security    []map[string][]string  `json:"security,omitempty"`
+		Security    *[]map[string][]string `json:"security,omitempty"`
 	}{Description: o.summary, ID: o.ID, Parameters: slices.Clone(o.parameters), Responses: map[string]apiResponse{}}
 	if op.Parameters == nil {
 		op.Parameters = []apiParameter{}
@@ -121,7 +122,10 @@ func (o apiOperation) MarshalJSON() ([]byte, error) {
 	if o.live {
 		op.Responses = o.liveResponses()
 		if o.key != "" {
-			op.Security = []map[string][]string{{o.key: {}}}
+			op.Security = &[]map[string][]string{{o.key: {}}}
+		}
+		if o.open {
+			op.Security = &[]map[string][]string{}
 		}
 	}
 	return json.Marshal(op) //nolint:wrapcheck // only json.Marshal calls it

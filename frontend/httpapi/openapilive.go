@@ -63,6 +63,7 @@ func (a *API) describeLoaded(port Port) ([]byte, error) {
 	paths := []apiPath{{"/openapi.json", []apiOperation{{
 		method: "get", ID: "openapi", summary: "Describes what this listener answers now. The answer has an ETag.", answers: jsonType, statuses: []int{statusOK, statusNotModified},
 	}}}}
+	paths = append(paths, probePaths()...)
 	if opts.Keys && !opts.Inference {
 		paths[0].ops[0].key = managementKey
 	}
@@ -96,6 +97,22 @@ func withKey(key string, paths ...apiPath) []apiPath {
 		}
 	}
 	return paths
+}
+
+// probePaths are the probes.
+func probePaths() []apiPath {
+	probe := func(name, what string, parameters ...apiParameter) apiPath {
+		return apiPath{"/" + name, []apiOperation{{
+			method: "get", ID: name, summary: what, answers: jsonType, statuses: []int{statusOK, statusUnavailable}, parameters: parameters, open: true,
+		}}}
+	}
+	return []apiPath{
+		probe(probeLive, "Says that the server runs."),
+		probe(probeStarted, "Says whether what was there at the start has come up, or failed."),
+		probe(probeReady, "Says whether the server is to be sent requests. With parameters it needs the key of this address.",
+			queryParam("verbose", "string", nil, "Tells how each model is."), queryParam("model", "string", nil, "Asks about one model alone."),
+			queryParam("version", "string", nil, "Its version.")),
+	}
 }
 
 // withExamples gives the parameters of paths the name and version of a model as examples.
@@ -142,7 +159,7 @@ func (o *apiOperation) liveResponses() map[string]apiResponse {
 		switch {
 		case status == statusNotModified:
 			r = apiResponse{Description: "It is as the client has it."}
-		case status < firstErrorStatus && o.answers == jsonType:
+		case (status < firstErrorStatus || o.open) && o.answers == jsonType:
 			r.Content = content(jsonType, apiSchema{})
 		}
 		all[strconv.Itoa(status)] = r

@@ -141,5 +141,5 @@ func (a *API) protocolTooLarge(q *request) []byte {
 	}
 	p := problemOf(a.tooLarge())
 	p.status = statusTooLarge
-	return protocolErrorJSON(p)
+	return protocolErrorJSON(p, q.id)
 }

@@ -28,7 +28,7 @@ func (a *API) infer(q *request, ref infer.ModelRef) (answer, error) {
 		return answer{}, err //nolint:wrapcheck // the model store's words are the client's
 	}
 	header := q.head.Get(oip.HeaderLength)
-	call := &oipserver.Call{ID: q.id, Header: q.head.Fields, Body: q.body, HeaderLength: header, Came: q.start, Front: traced}
+	call := &oipserver.Call{ID: q.id, Peer: q.peer(), Header: q.head.Fields, Body: q.body, HeaderLength: header, Came: q.start, Front: traced}
 	switch _, _, raw, splitErr := oip.Split(q.body, header); {
 	case splitErr != nil:
 		err = splitErr
@@ -193,7 +193,7 @@ func (a *API) generate(q *request, ref infer.ModelRef) (answer, error) {
 	}
 	var pieces [][]byte
 	var failure error
-	last, err := a.opts.Protocol.Generate(q.waiting(), ref, &oipserver.Generation{ID: q.id, Header: q.head.Fields, Body: q.body, Emit: func(text []byte, err error) {
+	last, err := a.opts.Protocol.Generate(q.waiting(), ref, &oipserver.Generation{ID: q.id, Peer: q.peer(), Header: q.head.Fields, Body: q.body, Emit: func(text []byte, err error) {
 		if err != nil {
 			failure = err
 			return
@@ -251,7 +251,7 @@ func (a *API) generateStream(q *request, ref infer.ModelRef) (answer, error) {
 	out := &stream{api: a, request: q}
 	fields := []infer.Field{{Name: "content-type", Value: eventType}}
 	var failure error
-	last, err := a.opts.Protocol.Generate(q.waiting(), ref, &oipserver.Generation{ID: q.id, Header: q.head.Fields, Body: q.body, Emit: func(text []byte, err error) {
+	last, err := a.opts.Protocol.Generate(q.waiting(), ref, &oipserver.Generation{ID: q.id, Peer: q.peer(), Header: q.head.Fields, Body: q.body, Emit: func(text []byte, err error) {
 		if err != nil {
 			failure = err
 			return

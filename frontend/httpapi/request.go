@@ -86,6 +86,9 @@ func (a *API) serve(q *request) (answer, error) {
 	if len(q.segments) == 0 {
 		return answer{}, methodNotAllowed()
 	}
+	if ans, mine, err := a.probe(q); mine {
+		return ans, err
+	}
 	q.protocol = a.opts.Protocol != nil && q.port != Management && q.port != MetricsPort && q.segments[1] == "v2"
 	if q.segments[0] != "" {
 		return answer{}, notFound()

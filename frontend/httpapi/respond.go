@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
 
@@ -23,8 +22,8 @@ type answer struct {
 
 // fixedHeaders are values that go out with many answers. Nobody writes to them.
 type fixedHeaders struct {
-	noCache, cacheControl, expires, keepAlive, closing, zero, json, retry []string
-	cors                                                                  []infer.Field
+	noCache, cacheControl, expires, keepAlive, closing, zero, json []string
+	cors                                                           []infer.Field
 }
 
 func newFixedHeaders(cors CORS) fixedHeaders {
@@ -36,7 +35,6 @@ func newFixedHeaders(cors CORS) fixedHeaders {
 		closing:      []string{"close"},
 		zero:         []string{"0"},
 		json:         []string{"application/json"},
-		retry:        []string{retryAfter},
 	}
 	for name, value := range map[string]string{
 		"access-control-allow-origin":  cors.Origin,
@@ -175,18 +173,9 @@ func (a *API) sendProblem(q *request, p *problem) {
 	}
 	ans := answer{status: p.status, kind: a.fixed.json[0], body: errorJSON(p)}
 	if q.protocol {
-		ans.body = protocolErrorJSON(p)
+		ans.body = protocolErrorJSON(p, q.id)
 	}
-	h := q.w.Header()
-	if p.reason != "" {
-		h[reasonHeader] = []string{p.reason}
-	}
-	if p.hint != "" {
-		h[hintHeader] = []string{headerBytes(oneLine(p.hint))}
-	}
-	if p.retryable && p.status == fault.HTTPStatus(fault.New(fault.Overloaded, "", nil)) {
-		h["Retry-After"] = a.fixed.retry
-	}
+	setRefusal(q.w.Header(), p)
 	a.send(q, ans)
 }
 

@@ -171,7 +171,7 @@ func (a *API) predict(q *request, to target, how options) (answer, error) {
 		header = append(header, infer.Field{Name: "explain", Value: how.explain})
 	}
 	out := &stream{api: a, request: q}
-	res, err := a.opts.Predictor.Submit(q.http.Context(), ref, infer.Item{ID: q.id, Header: header, Parts: parts, Emit: out.emit})
+	res, err := a.opts.Predictor.Submit(q.http.Context(), ref, infer.Item{ID: q.id, Header: header, Parts: parts, Peer: q.peer(), Emit: out.emit})
 	if out.end() {
 		return out.last(res, err)
 	}

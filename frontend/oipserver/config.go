@@ -97,7 +97,7 @@ func (s *Server) Config(ref infer.ModelRef) (Config, error) {
 		Instances: []InstanceGroup{{Name: d.Ref.Name, Kind: "KIND_CPU", Count: d.MinWorkers, GPUs: []int{}}}, Ensemble: ensembleOf(&d),
 	}
 	if c.Ensemble != nil {
-		c.Instances = []InstanceGroup{}
+		c.Backend, c.Instances = "", []InstanceGroup{} // as Triton has it
 	}
 	if d.DeviceType == "gpu" && len(c.Instances) > 0 {
 		c.Instances[0].Kind = "KIND_GPU"

@@ -17,6 +17,7 @@ import (
 // Generation is a call of generate or generate_stream: a flat JSON object whose members are the model's inputs, and parameters.
 type Generation struct {
 	ID     string
+	Peer   string // the client's address, "" when it is not known
 	Header []infer.Field
 	Body   []byte
 	// Emit takes a piece of the answer, a JSON object, or the failure that ends it. It must not block.
@@ -33,7 +34,7 @@ func (s *Server) Generate(ctx context.Context, ref infer.ModelRef, g *Generation
 	if err := json.Unmarshal(g.Body, &members); err != nil || members == nil {
 		return nil, fault.New(fault.BadRequest, `the body has to be a JSON object such as {"text_input": "…"}`, err)
 	}
-	call := &Call{ID: g.ID, Header: g.Header, Emit: func(r *oip.Response, err error) {
+	call := &Call{ID: g.ID, Peer: g.Peer, Header: g.Header, Emit: func(r *oip.Response, err error) {
 		var text []byte
 		if err == nil {
 			text, err = flat(r)

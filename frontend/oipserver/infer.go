@@ -22,6 +22,7 @@ const featureBinary = "oip_binary"
 // Call is one inference.
 type Call struct {
 	ID      string        // of the request in the logs
+	Peer    string        // the client's address, "" when it is not known
 	Header  []infer.Field // that the client sent
 	Request *oip.Request
 	Came    time.Time // when the first of it was read; zero: not known
@@ -167,7 +168,7 @@ func names(ports []backend.Port) string {
 // item makes the request of a call for the version's backend.
 func (s *Server) item(d *rollout.Description, call *Call) (infer.Item, error) {
 	r := call.Request
-	item := infer.Item{ID: call.ID, Rows: 1, Priority: priority(r.Params)}
+	item := infer.Item{ID: call.ID, Peer: call.Peer, Rows: 1, Priority: priority(r.Params)}
 	if d.Ports != nil && d.Ports.MaxBatch > 0 {
 		item.Rows = r.Rows()
 	}
@@ -243,7 +244,9 @@ func limit(ctx context.Context, r *oip.Request) (context.Context, context.Cancel
 		return ctx, func() {}
 	}
 	d := time.Duration(us) * time.Microsecond
-	return context.WithTimeoutCause(ctx, d, fault.Newf(fault.ClientTimeout, "the request was not answered within its timeout of %s", d))
+	late := fault.Newf(fault.ClientTimeout, "the request was not answered within its timeout of %s", d)
+	late.Numbers = []fault.Number{fault.Millis("timeout_ms", d)}
+	return context.WithTimeoutCause(ctx, d, late)
 }
 
 // respond makes a response of what the backend gave. Loose takes anything: what is no response becomes one output of text.

@@ -153,7 +153,11 @@ func (s *Server) ModelReady(ref infer.ModelRef) (bool, error) {
 	return isReady(&d) && s.stepsReady(&d), nil
 }
 
+// isReady says whether a version takes inferences: it has a worker that is ready, or starts one for the next request.
 func isReady(d *rollout.Description) bool {
+	if d.Dormant {
+		return true
+	}
 	for i := range d.Workers {
 		if d.Workers[i].Ready {
 			return true

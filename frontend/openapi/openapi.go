@@ -18,7 +18,7 @@ import (
 type Model struct {
 	Name, Version string
 	Default       bool   // requests without a version may go to it
-	Runtime       string // python, python3, onnx, plugin
+	Runtime       string // python, python3, onnx, plugin, ensemble
 	Handler       string // "" when not known; the built-in ones say what they take
 	Digest        string // of the archive, "" when not known
 	Source        string // the archive, as it is shown

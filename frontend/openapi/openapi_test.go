@@ -32,6 +32,7 @@ func models() []Model {
 		{Name: "addsub", Version: "1.0", Default: true, Runtime: "onnx", Ports: addsub},
 		{Name: "dogs", Version: "1.0", Default: true, Runtime: "onnx", Ports: picture},
 		{Name: "a b", Version: "1.0", Default: true, Runtime: "onnx"}, // not ready yet
+		{Name: "pipe", Version: "1.0", Default: true, Runtime: "ensemble", Ports: texts},
 		{Name: "a_b", Version: "1.0", Default: true, Runtime: "plugin", Ports: texts},
 	}
 }
@@ -151,6 +152,7 @@ func TestModels(t *testing.T) {
 		"/predictions/addsub": {jsonType, formType},
 		"/predictions/dogs":   {"image/jpeg", formType},
 		"/predictions/a%20b":  {jsonType, npyType, binaryType},
+		"/predictions/pipe":   {jsonType, binaryType},
 	} {
 		content, _ := at(t, paths, path, "post", "requestBody", "content").(map[string]any)
 		slices.Sort(want)

@@ -29,15 +29,18 @@ func working() []fault.Kind {
 // predict describes POST /predictions/NAME.
 func (b *builder) predict(m *Model, id, of string) object {
 	answer := object{"description": "The answer of the model's handler, of the type that it gives it. One in several pieces comes in chunks."}
-	if m.isONNX() {
+	switch {
+	case m.isONNX():
 		answer = object{"description": "The model's answer.", "content": onnxAnswer(m)}
+	case m.isEnsemble():
+		answer = object{"description": "The outputs.", "content": object{jsonType: object{"schema": inferResponse(m)}, binaryType: object{"schema": binary("")}}}
 	}
 	kinds := working()
 	if accepts(m, formType) || accepts(m, fieldsType) {
 		kinds = append(kinds, fault.BadForm)
 	}
 	responses := b.failures(object{ok: answer}, false, kinds...)
-	if !m.isONNX() {
+	if !m.isONNX() && !m.isEnsemble() {
 		responses["default"] = object{"description": "What the handler answers by a status of its own choice."}
 	}
 	op := b.operation(m, id, "Run a request on "+of+".", responses)
@@ -50,6 +53,9 @@ func (b *builder) predict(m *Model, id, of string) object {
 }
 
 func (m *Model) isONNX() bool { return m.Runtime == "onnx" }
+
+// isEnsemble says whether it is a pipeline of other models, which takes requests of the Open Inference Protocol wherever they are sent.
+func (m *Model) isEnsemble() bool { return m.Runtime == "ensemble" && described(m) }
 
 // takesTensors says whether a body of JSON has the model's inputs as arrays.
 func (m *Model) takesTensors() bool {
@@ -67,6 +73,12 @@ func (m *Model) accepts() []string {
 	if m.isONNX() {
 		return []string{jsonType, npyType, binaryType}
 	}
+	if m.isEnsemble() {
+		if len(m.Ports.Inputs) == 1 && m.Ports.Inputs[0].DataType == bytesType {
+			return []string{jsonType, binaryType} // the second is that input's only element
+		}
+		return []string{jsonType}
+	}
 	if m.Runtime == "python" || m.Runtime == "python3" {
 		switch m.Handler {
 		case "image_classifier", "image_segmenter", "object_detector":
@@ -82,6 +94,9 @@ func (m *Model) accepts() []string {
 func bodyOf(m *Model, kind string) object {
 	switch kind {
 	case jsonType:
+		if m.isEnsemble() {
+			return inferBody(m)
+		}
 		if m.takesTensors() {
 			return tensorsBody(m.Ports)
 		}

@@ -17,6 +17,7 @@ type Config struct {
 	// Where it listens. A metrics address that equals another one is refused.
 	Inference, Management, Metrics Address
 	MetricsAPI                     bool
+	ReadinessModels                string // all, any, or names with commas between them
 	GRPCInference, GRPCManagement  GRPC
 	GRPCTLS                        bool
 	TLS                            TLS
@@ -44,6 +45,11 @@ type Config struct {
 	DrainTimeout            time.Duration
 	ShutdownTimeout         time.Duration
 	DrainAccept             time.Duration
+	Autoscale               bool
+	AutoscaleWait           time.Duration
+	AutoscaleCalm           time.Duration
+	WorkerThreads           string        // auto, off, quota or share
+	HeartbeatTimeout        time.Duration // 0: no heartbeats
 	InitialWorkerPort       int
 	InitialDistributionPort int
 	DefaultHandler          string
@@ -64,10 +70,15 @@ type Config struct {
 	QueueSize        int
 	QueueBytes       int64
 	InflightBytes    int64
+	QueueServerBytes int64   // of all queues together
+	FairnessKey      string  // "": clients are not told apart
+	FairnessShare    float64 // of a queue for one client
 	MaxRequestBytes  int64
 	MaxResponseBytes int64
 	SequenceHeaders  SequenceHeaders
 	OpenInference    bool
+	PoisonMemory     time.Duration // how long a request that ends workers is remembered
+	RequestHistory   bool
 	Protocol         string // open_inference: auto, full or torchserve
 	SharedMemory     bool   // clients may use system shared memory
 	TraceFile        string
@@ -85,6 +96,7 @@ type Config struct {
 	StoreRemovalDelay    time.Duration
 	DefaultVersionPolicy string // auto, latest or first
 	Swap                 string // dual or in_place
+	Batching             string // adaptive or torchserve
 	SwapMemoryGuard      bool
 	WarmUp               string // auto, samples or off
 	ModelCheck           string // off, warn or strict

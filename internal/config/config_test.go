@@ -55,17 +55,17 @@ func TestDefaults(t *testing.T) {
 	c.values, c.BlacklistEnv = nil, nil
 	want := &Config{
 		Inference: Address{Host: "127.0.0.1", Port: 8080}, Management: Address{Host: "127.0.0.1", Port: 8081},
-		Metrics: Address{Host: "127.0.0.1", Port: 8082}, MetricsAPI: true,
+		Metrics: Address{Host: "127.0.0.1", Port: 8082}, MetricsAPI: true, ReadinessModels: "all",
 		GRPCInference: GRPC{Host: "127.0.0.1", Port: 7070}, GRPCManagement: GRPC{Host: "127.0.0.1", Port: 7071},
 		TLS:         TLS{KeystorePass: "changeit", KeystoreType: "PKCS12"},
 		AllowedURLs: []string{`file://.*|http(s)?://.*`}, TokenAuth: true, TokenTTL: time.Hour, GPULimit: -1,
 		ResponseTimeout: 2 * time.Minute, StartupTimeout: 2 * time.Minute, DrainTimeout: 2 * time.Minute, WorkerStartTimeout: 2 * time.Minute,
 		WorkerStopTimeout: 10 * time.Second, ShutdownTimeout: 25 * time.Second, InitialWorkerPort: 9000, InitialDistributionPort: 29500, DependencyTimeout: 30 * time.Minute,
-		DecodeInput: true, LimitMaxImagePixels: true, QueueSize: 100, QueueBytes: 1 << 30, InflightBytes: 2 << 30, MaxRequestBytes: 6553500, MaxResponseBytes: 6553500,
+		DecodeInput: true, LimitMaxImagePixels: true, QueueSize: 100, QueueBytes: 1 << 30, InflightBytes: 2 << 30, QueueServerBytes: 2 << 30, FairnessShare: 0.5, PoisonMemory: 10 * time.Minute, RequestHistory: true, MaxRequestBytes: 6553500, MaxResponseBytes: 6553500,
 		SequenceHeaders:  SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
 		MaxUnpackedBytes: 512 << 30, MaxDownloadBytes: 256 << 30,
 		Watch: true, StorePoll: 30 * time.Second, StoreSettle: 200 * time.Millisecond, StoreFolderSettle: 2 * time.Second, StoreRemoval: "auto",
-		StoreRemovalDelay: 10 * time.Second, DefaultVersionPolicy: "auto", Protocol: "auto", Swap: "dual", SwapMemoryGuard: true, WarmUp: "auto", ModelCheck: "warn", RollbackKeep: 1,
+		StoreRemovalDelay: 10 * time.Second, DefaultVersionPolicy: "auto", Protocol: "auto", Swap: "dual", Batching: "adaptive", SwapMemoryGuard: true, WarmUp: "auto", ModelCheck: "warn", RollbackKeep: 1,
 		MetricsMode: "log", SystemMetrics: true, MetricsInterval: time.Minute,
 		Env: Environment{
 			TempDir: "/tmp", CacheDirs: noUsersCache(), PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs",
@@ -171,6 +171,8 @@ func TestErrors(t *testing.T) {
 		{"empty number", "job_queue_size=", []string{`"" is not an integer`}},
 		{"too large", "job_queue_size=3000000000", []string{"above 2147483647"}},
 		{"far too large", "job_queue_size=99999999999999999999", []string{"out of range"}},
+		{"no key of clients", "fairness_key=ip", []string{"line 1: fairness_key", `"ip" is none of off, client_ip, token`}},
+		{"no share", "fairness_max_share=0", []string{"not a number above 0 and at most 1"}},
 		{"too small", "job_queue_size=0", []string{"0 is below 1"}},
 		{"negative", "default_workers_per_model=-1", []string{"-1 is negative"}},
 		{"port", "inference_address=http://h:70000", []string{"inference_address", "above 65535"}},
@@ -245,6 +247,7 @@ func TestAllKeys(t *testing.T) {
 inference_address = https://0.0.0.0
 management_address = http://0.0.0.0
 metrics_address=unix:/tmp/metrics.sock
+readiness_models=a, b
 enable_metrics_api=false
 keystore=/k.p12
 keystore_pass=secret
@@ -274,6 +277,7 @@ model_store_removal=Keep
 model_store_removal_delay=34
 default_version_policy=latest
 model_swap=in_place
+batching=torchserve
 swap_memory_guard=false
 model_warmup=off
 model_check=strict
@@ -305,6 +309,11 @@ ipex_gpu_enable=true
 job_queue_size=12
 job_queue_max_bytes=13
 inflight_max_bytes=113
+queue_max_bytes=213
+fairness_key=Header: X-Tenant
+fairness_max_share=0.25
+poison_memory=18
+request_history=false
 max_request_size=14
 max_response_size=15
 ts_open_inference_protocol=true
@@ -325,7 +334,7 @@ grpc_inference_max_connection_age_ms=17
 	s := time.Second
 	want := &Config{
 		Inference: Address{TLS: true, Host: "0.0.0.0", Port: 443}, Management: Address{Host: "0.0.0.0", Port: 8081},
-		Metrics:       Address{Path: "/tmp/metrics.sock"},
+		Metrics: Address{Path: "/tmp/metrics.sock"}, ReadinessModels: "a, b",
 		GRPCInference: GRPC{Host: "127.0.0.1", Port: 1, MaxAge: 17 * time.Millisecond}, GRPCManagement: GRPC{Host: "127.0.0.1", Port: 7071},
 		TLS:        TLS{Keystore: "/k.p12", KeystorePass: "secret", KeystoreType: "PKCS12", CertificateFile: "/c.pem", PrivateKeyFile: "/k.pem"},
 		CORS:       CORS{"*", "GET, POST", "X"},
@@ -342,13 +351,14 @@ grpc_inference_max_connection_age_ms=17
 		}},
 		AllowedURLs: []string{"http://a/.*", "file:///b/.*"}, MaxUnpackedBytes: 10, MaxDownloadBytes: 11,
 		StorePoll: 31 * s, StoreSettle: 32 * time.Millisecond, StoreFolderSettle: 33 * time.Millisecond, StoreRemoval: "keep", StoreRemovalDelay: 34 * s,
-		DefaultVersionPolicy: "latest", Swap: "in_place", WarmUp: "off", ModelCheck: "strict", StateDir: "/state", RollbackKeep: 35,
+		DefaultVersionPolicy: "latest", Swap: "in_place", Batching: "torchserve", WarmUp: "off", ModelCheck: "strict", StateDir: "/state", RollbackKeep: 35,
 		PrivateNetworks:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.7/32")},
 		InstallDependencies: true, DependencyCache: "/cache", DependencyTimeout: 10 * s,
 		ModelAPI: true, TokenTTL: 30 * s, DefaultWorkers: 3, GPULimit: 2,
 		ResponseTimeout: 4 * s, StartupTimeout: 5 * s, WorkerStartTimeout: 6 * s, WorkerStopTimeout: 7 * s, DrainTimeout: 8 * s, ShutdownTimeout: 9 * s, DrainAccept: 3 * s,
+		Autoscale: true, AutoscaleWait: 100 * time.Millisecond, AutoscaleCalm: 30 * s, WorkerThreads: "auto", HeartbeatTimeout: 5 * s,
 		InitialWorkerPort: 9100, InitialDistributionPort: 29500, Python: "/usr/bin/python3.9", DefaultHandler: "h.py", Envelope: "kserve",
-		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, InflightBytes: 113, MaxRequestBytes: 14, MaxResponseBytes: 15,
+		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, InflightBytes: 113, QueueServerBytes: 213, FairnessKey: "header:X-Tenant", FairnessShare: 0.25, PoisonMemory: 18 * s, MaxRequestBytes: 14, MaxResponseBytes: 15,
 		SequenceHeaders: SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
 		OpenInference:   true, Protocol: "full", MetricsMode: "prometheus", MetricsConfig: "/m.yaml", MetricsAutoDetect: true, SystemMetricsCmd: "x.py --gpu 0",
 		MetricsInterval: 16 * s, Env: Environment{

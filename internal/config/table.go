@@ -53,6 +53,8 @@ func addressOptions() []Option {
 			"Where metrics are read. Without a port: 8082, or 8445 for https. It has to differ from the other two.",
 			defaultPorts{8082, 8445}, func(c *Config) *Address { return &c.Metrics }),
 		boolean("enable_metrics_api", true, "Whether there is a listener for metrics.", func(c *Config) *bool { return &c.MetricsAPI }),
+		text("readiness_models", "all", "Which models have to be ready for `/readyz` to say so: `all`, `any` (one is enough), or a list of names, which have to be loaded, too.",
+			func(c *Config) *string { return &c.ReadinessModels }),
 	}
 }
 
@@ -165,6 +167,9 @@ func storeOptions() []Option {
 		choice("model_swap", "dual", "How a changed model replaces the old one: `dual` starts the new workers beside the old ones; `in_place` ends the old ones first, "+
 			"which needs the memory of one, and lets requests wait meanwhile. A model's own `swap` goes before it.", []string{"dual", "in_place"},
 			func(c *Config) *string { return &c.Swap }),
+		choice("batching", "adaptive", "When a batch leaves that is not full: `adaptive` begins as TorchServe's rule, and soon waits only where that pays; "+
+			"`torchserve` always waits for `maxBatchDelay`. A model's own `batching` goes before it.", []string{"adaptive", "torchserve"},
+			func(c *Config) *string { return &c.Batching }),
 		boolean("swap_memory_guard", true, "Whether a `dual` swap is refused when the memory that is left would not hold the new workers.",
 			func(c *Config) *bool { return &c.SwapMemoryGuard }),
 		choice("model_warmup", "auto", "What a new worker runs before it takes requests: the archive's `samples`, nothing (`off`), or, with `auto`, the samples or else the "+
@@ -240,6 +245,17 @@ func workerOptions() []Option {
 				return err
 			},
 		},
+		boolean("autoscale", true, "Whether the number of workers follows the load for a model whose `maxWorkers` is above its `minWorkers`, and whether one with a `keepAlive` "+
+			"may be without workers. Without it a model has its `minWorkers`, as with TorchServe.", func(c *Config) *bool { return &c.Autoscale }),
+		millisecondsOr("autoscale_queue_time", 100, "How long a request may wait for a worker before workers are added.",
+			func(c *Config) *time.Duration { return &c.AutoscaleWait }),
+		seconds("autoscale_calm_time", 30, atLeast(1), "For how long fewer workers must have been enough before some are ended.",
+			func(c *Config) *time.Duration { return &c.AutoscaleCalm }),
+		choice("worker_threads", "auto", "How many threads the libraries in a worker are told to use, unless its environment says it: `share`, its part of the processors; `quota`, "+
+			"the processor quota where there is one; `off`, nothing. `auto`: `share` for `flambeau serve`, `off` for the `torchserve` command.",
+			[]string{"auto", "off", "quota", "share"}, func(c *Config) *string { return &c.WorkerThreads }),
+		seconds("heartbeat_timeout", 5, atLeast(0), "How long the process of a worker may answer no heartbeat, and use no processor, before it is killed and another one is started. "+
+			"0: there are no heartbeats.", func(c *Config) *time.Duration { return &c.HeartbeatTimeout }),
 		integer("initial_worker_port", 9000, bounds{0, 1 << 30}, "Identifier of the first worker; it is counted up, and no identifier is used twice. "+
 			"Workers use no ports here.", func(c *Config) *int { return &c.InitialWorkerPort }),
 		integer("initial_distribution_port", 29500, bounds{0, maxPort}, "The same for workers of parallel models; each counts as many "+
@@ -281,8 +297,15 @@ func requestOptions() []Option {
 			func(c *Config) *int { return &c.QueueSize }),
 		size("job_queue_max_bytes", 1<<30, atLeast(0), "Most payload bytes that wait for one model version; 0 for no limit.",
 			func(c *Config) *int64 { return &c.QueueBytes }),
+		size("queue_max_bytes", 2<<30, atLeast(0), "Most payload bytes that wait in the queues of all models together, also those of an ensemble's steps, which no client "+
+			"has sent; 0 for no limit.", func(c *Config) *int64 { return &c.QueueServerBytes }),
+		fairnessKey(), fairnessShare(),
 		size("inflight_max_bytes", 2<<30, atLeast(0), "Most bytes of request bodies in the server at the same time, of all models; what comes beyond is refused with "+
 			"503 before it is read. 0 for no limit.", func(c *Config) *int64 { return &c.InflightBytes }),
+		seconds("poison_memory", 600, atLeast(0), "How long a request that has ended a worker is remembered. The second time it is refused without a try until then. 0: nothing is "+
+			"remembered.", func(c *Config) *time.Duration { return &c.PoisonMemory }),
+		boolean("request_history", true, "Whether the latest requests and the slowest ones of each model are remembered, for `flambeau slow` and `flambeau trace`: how long "+
+			"each part took, and not what was in them.", func(c *Config) *bool { return &c.RequestHistory }),
 		size("max_request_size", 6553500, atLeast(1), "Largest body of a request; a larger one is answered with 413.",
 			func(c *Config) *int64 { return &c.MaxRequestBytes }),
 		size("max_response_size", 6553500, atLeast(1), "Largest answer of a handler; a larger one fails its request, and not its worker.",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Kind says what went wrong. The table in status.go says what each protocol makes of it.
@@ -43,6 +44,11 @@ const (
 	MemoryGuard                    // new workers would not fit into memory
 	Cancelled                      // the client went away
 	Poisoned                       // the same request has ended workers a moment ago
+	NoReadyWorker                  // the queue is full, and none of the workers is ready: they start, or start again
+	ConcurrencyLimit               // the version has as many requests as it may have at the same time
+	ClientShare                    // one client has its share of the queue, and others want the rest
+	ServerBytes                    // the server holds as many bytes of requests as it may, of all models
+	QueueTimeout                   // the time that the client was given is over, and no worker had taken the request
 	kinds                          // their number
 )
 
@@ -54,6 +60,10 @@ type Error struct {
 	Hint    string // what the reader can do about it, "" if nothing
 	Code    int    // HTTP status that overrides the table's; 0 for the table's
 	Cause   error
+
+	Numbers    []Number      // that are behind it, in the order in which they are told
+	Setting    string        // the setting that would change it, and where that is; "" if there is none
+	RetryAfter time.Duration // when the same request may succeed, counted from now; 0 when that is not known
 }
 
 // New makes an error of a kind. cause may be nil.

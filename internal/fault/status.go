@@ -49,6 +49,11 @@ var table = [kinds]row{
 	MemoryGuard:        {"memory_guard", http.StatusInsufficientStorage, codes.ResourceExhausted, "InternalServerException", true},
 	Cancelled:          {"cancelled", statusClientClosed, codes.Canceled, "InternalServerException", false},
 	Poisoned:           {"poisoned", http.StatusInternalServerError, codes.Internal, "InternalServerException", false},
+	NoReadyWorker:      {"no_ready_worker", http.StatusServiceUnavailable, codes.Unavailable, "ServiceUnavailableException", true},
+	ConcurrencyLimit:   {"concurrency_limit", http.StatusServiceUnavailable, codes.ResourceExhausted, "ServiceUnavailableException", true},
+	ClientShare:        {"client_share", http.StatusTooManyRequests, codes.ResourceExhausted, "ServiceUnavailableException", true},
+	ServerBytes:        {"server_bytes", http.StatusServiceUnavailable, codes.ResourceExhausted, "ServiceUnavailableException", true},
+	QueueTimeout:       {"queue_timeout", http.StatusGatewayTimeout, codes.DeadlineExceeded, "InternalServerException", true},
 }
 
 // statusClientClosed is what nginx made the custom for a client that went away; nobody is left to read it but the log.

@@ -1,6 +1,8 @@
 // Package infer holds the values that travel from a request to its response. It imports nothing but the standard library.
 package infer
 
+import "time"
+
 // ModelRef names a model version. An empty Version means the model's default version.
 type ModelRef struct{ Name, Version string }
 
@@ -36,6 +38,12 @@ type Item struct {
 	Rows     int  // samples that it holds, for statistics; 0 for one
 	// Priority is its class: 1 goes before 2, and so on; 0 is the model's default class.
 	Priority int
+	// Peer is the address that it came from, without a port; "" when it is not known.
+	Peer string
+	// Client is who it counts for where clients share a queue fairly; "" where they do not.
+	Client string
+	// Deadline is when nobody waits for the answer any more; zero for never.
+	Deadline time.Time
 	// Gone is closed once nobody waits for the answer any more; nil when that is not known. What runs within the server stops by it; what has crossed the
 	// border runs on.
 	Gone <-chan struct{}

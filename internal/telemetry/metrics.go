@@ -70,6 +70,7 @@ type Metrics struct {
 	server   map[string]*series // by name; what the catalog does not list is not there
 	own      ownMetrics
 	changes  changeMetrics
+	steps    workerSteps
 	log      *slog.Logger
 	shown    []*series // families of the server and, behind them, of the handlers, in the order they are written
 
@@ -215,6 +216,7 @@ func (m *Metrics) Forget(ref infer.ModelRef) {
 	}
 	m.own.forget(prometheus.Labels{labelModel: ref.Name, labelVersion: ref.Version})
 	m.changes.forget(prometheus.Labels{labelModel: ref.Name, labelVersion: ref.Version})
+	m.steps.forget(prometheus.Labels{labelModel: ref.Name, labelVersion: ref.Version})
 	if ref.Version == defaultVersion {
 		m.forgetModel(ref.Name)
 	}

@@ -63,6 +63,8 @@ const (
 	Workers         = "flambeau_workers"
 	WorkerStarts    = "flambeau_worker_starts_total"
 	WorkerFailures  = "flambeau_worker_failures_total"
+	AutoscaleSteps  = "flambeau_autoscale_steps_total"
+	WorkersRecycled = "flambeau_workers_recycled_total"
 
 	ModelSwaps        = "flambeau_model_swaps_total"
 	ModelSwapDuration = "flambeau_model_swap_duration_seconds"
@@ -86,6 +88,7 @@ const (
 	labelReason       = "reason"
 	labelState        = "state"
 	labelOutcome      = "outcome"
+	labelDirection    = "direction"
 	levelHost         = "Host"
 	levelModel        = "Model"
 	unitCount         = "Count"

@@ -55,6 +55,9 @@ func (m *Metrics) addOwn() error {
 			return err
 		}
 	}
+	if err := m.addWorkerSteps(add); err != nil {
+		return err
+	}
 	if err := m.addChanges(add); err != nil {
 		return err
 	}

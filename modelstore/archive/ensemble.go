@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -45,19 +46,29 @@ func (a *Archive) readEnsemble(limits Limits, logger *slog.Logger) (bool, error)
 	if a.Settings, err = a.readSettings(limits, logger); err != nil {
 		return true, err
 	}
-	a.becomeEnsemble(d)
+	a.becomeEnsemble(d, hasTopLevel(text, "startupTimeout"))
 	return true, nil
 }
 
-// becomeEnsemble makes the archive one of an ensemble, which needs one worker that is no process, and no device.
-func (a *Archive) becomeEnsemble(d *pipeline.Definition) {
+// becomeEnsemble makes the archive one of an ensemble, which needs one worker that is no process, and no device. timed says that its settings have a startup
+// timeout of their own.
+func (a *Archive) becomeEnsemble(d *pipeline.Definition, timed bool) {
 	a.Manifest.Runtime, a.Ensemble = pipeline.Runtime, d
 	s := &a.Settings
 	if s.MinWorkers == nil && s.MaxWorkers == nil {
 		s.MinWorkers, s.MaxWorkers = new(1), new(1)
 	}
 	s.DeviceType, s.DeviceIDs = "cpu", nil
+	if s.MaxRetryTimeout == nil {
+		s.MaxRetryTimeout = new(patience)
+	}
+	if !timed {
+		s.StartupTimeout = new(patience)
+	}
 }
+
+// patience is how long an ensemble waits for its models: they may be repaired at any time, and it costs nothing.
+const patience = 10 * 365 * 24 * time.Hour
 
 // namesKey says whether a configuration file has a key at the top. A file that cannot be read has not.
 func namesKey(path, wanted string, limit int64) bool {

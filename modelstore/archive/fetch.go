@@ -23,39 +23,40 @@ type Fetcher interface {
 	Told(url string) string
 }
 
-// fetch has the archive fetched into the store under its own name, and gives the file. The file appears whole or not at all. "" when a file is there already that
+// fetch has the archive fetched into the store under its own name, and gives the file. The file appears whole or not at all. nil when a file is there already that
 // may be the one that the URL's pin demands.
-func (s *Store) fetch(ctx context.Context, loc location) (string, error) {
+func (s *Store) fetch(ctx context.Context, loc location) (*copied, error) {
 	told := s.fetcher.Told(loc.raw)
 	if !loc.usable() {
 		cause := errors.New("the URL does not name a file")
-		return "", &fault.Error{Kind: fault.DownloadFailed, Message: "Failed to download archive from: " + told, Hint: cause.Error(), Cause: cause}
+		return nil, &fault.Error{Kind: fault.DownloadFailed, Message: "Failed to download archive from: " + told, Hint: cause.Error(), Cause: cause}
 	}
 	target := filepath.Join(s.store, loc.base)
 	if info, err := os.Lstat(target); err == nil {
 		if loc.pin != "" && info.Mode().IsRegular() {
-			return "", nil
+			return nil, nil
 		}
-		return "", alreadyExists(loc)
+		return nil, alreadyExists(loc)
 	}
 	begun := time.Now()
 	path, bytes, digest, err := s.fetcher.Fetch(ctx, loc.raw, s.store, nil)
 	if err != nil {
 		if errors.Is(err, errClosed) {
-			return "", fault.New(fault.Draining, "Failed to download archive from: "+told, err)
+			return nil, fault.New(fault.Draining, "Failed to download archive from: "+told, err)
 		}
-		return "", fmt.Errorf("fetching the archive: %w", err)
+		return nil, fmt.Errorf("fetching the archive: %w", err)
 	}
-	if err := moveNew(path, target); err != nil {
+	c, err := s.publish(path, target)
+	if err != nil {
 		err = errors.Join(err, removeIfThere(path))
 		if errors.Is(err, os.ErrExist) {
-			return "", alreadyExists(loc)
+			return nil, alreadyExists(loc)
 		}
-		return "", fault.New(fault.DownloadFailed, "Failed to download archive from: "+told, err)
+		return nil, fault.New(fault.DownloadFailed, "Failed to download archive from: "+told, err)
 	}
 	s.logger.Info("fetched a model archive", slog.String("url", told), slog.String("file", target), slog.Int64("bytes", bytes), slog.String("digest", digest),
 		slog.Duration("took", time.Since(begun).Round(time.Millisecond)))
-	return target, nil
+	return c, nil
 }
 
 // checkPin says whether the archive of the store is the one that the URL demands, which it need not be when it was there before.

@@ -143,6 +143,13 @@ func (s *Store) back(a *Archive) {
 // Close gives up the unpacked folder, which is removed with its last user, or removes the link to the folder that is used in place. It may be called more
 // than once.
 func (a *Archive) Close() error {
+	if a.saved != nil {
+		defer a.store.disown(a.saved)
+	}
+	return a.close()
+}
+
+func (a *Archive) close() error {
 	if a.store == nil {
 		return nil
 	}

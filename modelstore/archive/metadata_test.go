@@ -143,6 +143,15 @@ maxNumSequence: 5
 		{name: "priorities", text: "priorityLevels: 3\ndefaultPriorityLevel: 2\n", want: base(func(s *Settings) {
 			s.PriorityLevels, s.DefaultPriorityLevel = 3, 2
 		})},
+		{name: "batching", text: "batching: TorchServe\npreferredBatchSizes: [8, 4]\npaddedBatchSizes: true\nslo: {p99_ms: 80}\n", want: base(func(s *Settings) {
+			s.Batching, s.PreferredBatchSizes, s.PaddedBatchSizes, s.LatencyGoal = BatchingTorchServe, []int{8, 4}, true, 80*time.Millisecond
+		})},
+		{name: "batching of no kind", text: "batching: greedy\n", want: base(nil), warns: "adaptive, torchserve"},
+		{name: "a preferred size of nothing", text: "preferredBatchSizes: [4, 0]\n", want: base(nil), warns: "a list of integers of at least 1"},
+		{name: "a preferred size alone", text: "preferredBatchSizes: 4\n", want: base(nil), warns: "a list of integers of at least 1"},
+		{name: "a goal that is none", text: "slo: {p99_ms: 0}\n", want: base(nil), warns: "a mapping with p99_ms"},
+		{name: "a goal of another kind", text: "slo: {p99_ms: 80, p50_ms: 10}\n", want: base(nil), warns: "a mapping with p99_ms"},
+		{name: "a goal without a name", text: "slo: 80\n", want: base(nil), warns: "a mapping with p99_ms"},
 		{name: "too many priorities", text: "priorityLevels: 101\n", want: base(nil), warns: "an integer from 0 to 100"},
 		{name: "unknown device", text: "deviceType: neuron\n", want: base(nil), warns: "expected=\"cpu, gpu\""},
 		{name: "bad device ids", text: "deviceIds: [0, x]\n", want: base(nil), warns: "key=deviceIds"},

@@ -89,12 +89,14 @@ func settingsOf(file *ast.File, logger *slog.Logger) (Settings, error) {
 	for _, e := range entries {
 		r.read(e)
 	}
+	r.s.ToZero = r.zero && r.s.KeepAlive > 0
 	return r.s, nil
 }
 
 // settingsReader fills the settings key by key, in the order of the file: a later torchrun or parallelLevel wins over an earlier one.
 type settingsReader struct {
 	s      Settings
+	zero   bool // minWorkers is 0
 	logger *slog.Logger
 }
 
@@ -116,10 +118,20 @@ func (r *settingsReader) read(e yamlEntry) {
 		r.deviceIDs(e)
 	case "torchrun":
 		r.torchRun(e)
+	case "batching":
+		r.word(e, &r.s.Batching, BatchingAdaptive, BatchingTorchServe)
+	case "preferredBatchSizes":
+		r.batchSizes(e)
+	case "slo":
+		r.goal(e)
+	case "recycle":
+		r.recycle(e)
 	case "swap":
 		r.word(e, &r.s.Swap, SwapDual, SwapInPlace)
 	case "warmup":
 		r.warmUp(e)
+	case "fairness":
+		r.fairness(e)
 	case "plugin":
 		if v, ok := e.text(); ok {
 			r.s.Plugin = v
@@ -132,9 +144,12 @@ func (r *settingsReader) read(e yamlEntry) {
 }
 
 func (r *settingsReader) readFlag(e yamlEntry) bool {
+	retry := !r.s.NoRetry
+	defer func() { r.s.NoRetry = !retry }()
 	flags := map[string]*bool{
+		"retry":        &retry,
 		"useJobTicket": &r.s.UseJobTicket, "sequenceBatching": &r.s.SequenceBatching, "continuousBatching": &r.s.ContinuousBatching,
-		"asyncCommunication": &r.s.AsyncCommunication, "useVenv": &r.s.UseVenv,
+		"asyncCommunication": &r.s.AsyncCommunication, "useVenv": &r.s.UseVenv, "paddedBatchSizes": &r.s.PaddedBatchSizes,
 	}
 	dst, ok := flags[e.key]
 	if !ok {
@@ -151,7 +166,9 @@ func (r *settingsReader) readFlag(e yamlEntry) bool {
 func (r *settingsReader) readCount(e yamlEntry) bool {
 	switch e.key {
 	case "minWorkers":
-		r.count(e, math.MinInt32, func(n int) { r.s.MinWorkers = new(max(1, n)) })
+		r.minWorkers(e)
+	case "keepAlive":
+		r.keepAlive(e)
 	case "maxWorkers":
 		r.count(e, 0, func(n int) { r.s.MaxWorkers = &n })
 	case "batchSize":
@@ -165,6 +182,8 @@ func (r *settingsReader) readCount(e yamlEntry) bool {
 				r.s.JobQueueSize = &n
 			}
 		})
+	case "maxConcurrency":
+		r.count(e, 0, func(n int) { r.s.MaxConcurrency = n })
 	case "priorityLevels":
 		r.level(e, &r.s.PriorityLevels)
 	case "defaultPriorityLevel":

@@ -33,6 +33,7 @@ type Store struct {
 	open    map[string]*folder                 // the folders below Temp/models, by their paths
 	cancels map[uint64]context.CancelCauseFunc // of the running Opens
 	opens   uint64                             // how many Opens there were
+	copies  map[*copied]bool                   // what was fetched into the store for archives that are not closed yet
 	closed  bool
 }
 
@@ -46,7 +47,7 @@ func New(opts Options) (*Store, error) {
 	}
 	s := &Store{
 		limits: opts.Limits.withDefaults(), fetcher: opts.Fetcher, free: freeBytes, logger: opts.Logger, open: map[string]*folder{},
-		cancels: map[uint64]context.CancelCauseFunc{},
+		cancels: map[uint64]context.CancelCauseFunc{}, copies: map[*copied]bool{},
 	}
 	var err error
 	if opts.Store != "" {
@@ -110,7 +111,7 @@ func (s *Store) Open(ctx context.Context, url string) (*Archive, error) {
 			if a.saved, err = s.fetch(ctx, loc); err != nil {
 				return err
 			}
-			a.Fetched = a.saved != ""
+			a.Fetched = a.saved != nil
 		}
 		if err := s.place(ctx, loc, a); err != nil {
 			return err
@@ -314,11 +315,12 @@ func (s *Store) Close() error {
 // Forget is Close, and it deletes the copy in the store if the archive was fetched from a URL, as TorchServe does when a model is unregistered. It is
 // also right for an archive that could not be registered: otherwise the copy would be in the way of the next try.
 func (a *Archive) Forget() error {
-	err := a.Close()
-	if a.saved == "" {
+	err := a.close()
+	if a.saved == nil {
 		return err
 	}
-	if rm := os.Remove(a.saved); rm != nil && !os.IsNotExist(rm) {
+	defer a.store.disown(a.saved) // not before the file is gone, which would be anybody's otherwise
+	if rm := os.Remove(a.saved.path); rm != nil && !os.IsNotExist(rm) {
 		return errors.Join(err, fmt.Errorf("the copy of %s in the model store: %w", a.URL, rm))
 	}
 	return err

@@ -62,7 +62,7 @@ func (a *Archive) readTriton(limits Limits, logger *slog.Logger) (bool, error) {
 	}
 	a.warmUps = beside
 	if c.Ensemble != nil {
-		a.becomeEnsemble(c.Ensemble)
+		a.becomeEnsemble(c.Ensemble, false)
 		return true, nil
 	}
 	return true, a.tritonModel(c)

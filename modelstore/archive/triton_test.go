@@ -166,7 +166,8 @@ func TestTritonWarmUp(t *testing.T) {
 	if _, err := a.Samples(); err == nil || !strings.Contains(err.Error(), "31 bytes") {
 		t.Error(err)
 	}
-	if got := appendRandom(nil, "FP64", rand.New(rand.NewPCG(1, 2))); math.Float64frombits(binary.LittleEndian.Uint64(got)) >= 1 || len(appendRandom(nil, "INT64", rand.New(rand.NewPCG(1, 2)))) != 8 {
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+	if got := appendRandom(nil, "FP64", random); math.Float64frombits(binary.LittleEndian.Uint64(got)) >= 1 || len(appendRandom(nil, "INT64", random)) != 8 {
 		t.Error(got)
 	}
 }
@@ -276,4 +277,32 @@ func TestTritonDigest(t *testing.T) {
 			before = after
 		}
 	}
+}
+
+// Whatever the key ensemble of a configuration file holds, reading it ends, and what is taken fits together.
+func FuzzEnsemble(f *testing.F) {
+	for _, seed := range []string{
+		"ensemble:\n  steps:\n    - {model: a, inputs: {x: A}, outputs: {y: B}}\n", "ensemble: {steps: [{model: a, inputs: [A], outputs: [B]}], inputs: [{name: A, shape: [-1]}], maxBatchSize: 3}",
+		"ensemble: &a\n  steps: *a\n", "ensemble:\n  <<: {steps: []}\n", "ensemble: [[[\n", "ensemble:\n  outputs: [{name: 1, datatype: true, shape: [1.5]}]\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		entries, err := parseYAML(text)
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			if e.key != keyEnsemble {
+				continue
+			}
+			d, err := ensembleOf(e)
+			if err != nil {
+				continue
+			}
+			if c, err := d.Checked(); err == nil && (len(c.Inputs) == 0 || len(c.Outputs) == 0 || len(c.Steps) == 0) {
+				t.Fatalf("%+v", c)
+			}
+		}
+	})
 }

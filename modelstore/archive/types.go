@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/internal/pipeline"
 	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
 )
@@ -65,7 +66,7 @@ type Archive struct {
 	store   *Store
 	folder  *folder // below Temp/models, nil for a kept one
 	closed  bool    // guarded by store.mu
-	saved   string  // the file in the store that Forget removes, "" unless it came from a URL
+	saved   *copied // the file in the store that Forget removes, nil unless it came from a URL
 	layout  layout  // what its place in the store says
 	beside  string  // the folder that a version's folder lies in, "" for another place
 	warmUps string  // the folder that has the folder of the warm-up files of config.pbtxt
@@ -114,11 +115,25 @@ type Settings struct {
 	ClientTimeout   *time.Duration // absent: no limit
 	JobQueueSize    *int           // absent: the server's
 
+	MaxConcurrency int             // requests that may wait and run at the same time; 0 when absent: no such limit
+	Fairness       *infer.Fairness // how clients share the queue; nil when absent: as the server says
+
 	PriorityLevels       int // classes of priority, 100 at most; 0 when absent: one
 	DefaultPriorityLevel int // the class of a request that asks for none, counted from 1; 0 when absent: the last one
 
+	Batching            string        // adaptive or torchserve: how batches are made; "" for the server's
+	PreferredBatchSizes []int         // sizes at which the model is at its best, each at least 1; nil when absent
+	PaddedBatchSizes    bool          // the model pads a batch to the next preferred size, which all sizes up to it cost as much as
+	LatencyGoal         time.Duration // slo.p99_ms: toward which batch size and delay are moved within their bounds; 0 when absent
+
+	NoRetry bool // retry: false: a request is never given to a second worker when the one that had it has died
+
 	Plugin     string   // the program of a model that is one, relative to the archive
 	PluginArgs []string // its arguments
+
+	KeepAlive time.Duration // how long the last worker stays without a request, with ToZero; 0 when absent
+	ToZero    bool          // minWorkers is 0 and there is a keepAlive: without requests there is no worker
+	Recycle   Recycle
 
 	Swap   string         // dual, in_place, or "" for the server's
 	WarmUp []WarmUpSample // nil when absent: then the files of the folder warmup/ are the samples
@@ -175,13 +190,16 @@ func (a *Archive) Validate(name, runtime string) error {
 }
 
 // Workers gives the pair of worker counts, and whether it can be used: TorchServe takes it only if there is a minimum and the maximum is not
-// below it.
+// below it. With ToZero the minimum is 0.
 func (s *Settings) Workers() (minWorkers, maxWorkers int, ok bool) {
 	if s.MinWorkers != nil {
 		minWorkers = *s.MinWorkers
 	}
 	if s.MaxWorkers != nil {
 		maxWorkers = *s.MaxWorkers
+	}
+	if s.ToZero && maxWorkers > 0 {
+		return 0, maxWorkers, true
 	}
 	return minWorkers, maxWorkers, minWorkers > 0 && maxWorkers >= minWorkers
 }

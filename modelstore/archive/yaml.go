@@ -168,7 +168,7 @@ func isOurs(key string) bool {
 	case "minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout", "deviceType", "deviceIds", "parallelType",
 		"parallelLevel", "torchrun", "maxRetryTimeoutInSec", "clientTimeoutInMills", "jobQueueSize", "useJobTicket", "sequenceBatching",
 		"priorityLevels", "defaultPriorityLevel", "continuousBatching", "asyncCommunication", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxSequenceJobQueueSize", "maxNumSequence",
-		"useVenv", "swap", "warmup", "plugin", "pluginArgs", "ensemble", "<<":
+		"maxConcurrency", "fairness", "batching", "preferredBatchSizes", "paddedBatchSizes", "slo", "useVenv", "retry", "keepAlive", "recycle", "swap", "warmup", "plugin", "pluginArgs", "ensemble", "<<":
 		return true
 	}
 	return false

@@ -35,6 +35,8 @@ type Models interface {
 type Archives interface {
 	OpenEntry(ctx context.Context, path string) (*archive.Archive, error)
 	OpenKept(ctx context.Context, dir, url, source, digest string) (*archive.Archive, error)
+	// IsCopy says whether what lies at a place of the store was fetched for a client's registration, and goes with what that has made.
+	IsCopy(path string) bool
 }
 
 // Watcher says what the store holds; modelstore/watch implements it.

@@ -42,6 +42,7 @@ type fakeStore struct {
 	mu      sync.Mutex
 	files   map[string]file
 	kept    map[string]file // by folder
+	copies  map[string]bool // that belong to clients' registrations
 	broken  map[string]error
 	opened  []string
 	edits   int
@@ -53,8 +54,21 @@ type fakeStore struct {
 func newFakeStore() *fakeStore {
 	return &fakeStore{
 		snapshots: make(chan watch.Snapshot, 1), files: map[string]file{}, kept: map[string]file{}, broken: map[string]error{}, stamps: map[string]string{},
-		since: map[string]time.Time{},
+		since: map[string]time.Time{}, copies: map[string]bool{},
 	}
+}
+
+func (s *fakeStore) IsCopy(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copies[path]
+}
+
+// lend makes a file a client's copy, or anybody's.
+func (s *fakeStore) lend(path string, lent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copies[path] = lent
 }
 
 func (s *fakeStore) Snapshots() <-chan watch.Snapshot { return s.snapshots }

@@ -370,7 +370,7 @@ func (d *Deployer) Reload(ctx context.Context, model string) error {
 	}
 	d.unlock()
 	if len(mine) == 0 {
-		return fault.Newf(fault.ModelNotFound, "Model not found: %s", model)
+		return d.notOfStore(model)
 	}
 	for _, k := range forgotten {
 		d.forget(k)
@@ -378,6 +378,18 @@ func (d *Deployer) Reload(ctx context.Context, model string) error {
 	d.opts.Watcher.Rescan()
 	d.poke()
 	return d.awaitAll(ctx, mine)
+}
+
+// notOfStore says why a model that nothing in the store stands for cannot be loaded from there.
+func (d *Deployer) notOfStore(model string) error {
+	running, err := d.opts.Models.Describe(infer.ModelRef{Name: model})
+	if err != nil {
+		return fault.Newf(fault.ModelNotFound, "Model not found: %s", model)
+	}
+	f := fault.Newf(fault.Conflict, "Version %s of model %s does not come from the model store, so nothing of it can be loaded again from there",
+		running.Ref.Version, model)
+	f.Hint = "unregister it, and register it again by its URL"
+	return f
 }
 
 // notServing says which of the units' versions are registered, and have no worker that came up.

@@ -16,6 +16,7 @@ const longestSleep = time.Hour
 
 // step starts what can be started, and says when something becomes due.
 func (d *Deployer) step(ctx context.Context) time.Time {
+	d.trace()
 	d.lock()
 	now := time.Now()
 	var left []*archive.Archive
@@ -54,7 +55,7 @@ func (d *Deployer) consider(ctx context.Context, u *unit, now time.Time) *archiv
 	case watch.Changing:
 		u.wait(u.entry.Reason)
 	case watch.Settled:
-		if d.isEcho(u) {
+		if d.isEcho(u) || d.isLent(u) {
 			return nil
 		}
 		if u.decision == DecisionWaiting && u.looked == u.entry.Fingerprint { // it is again what it was

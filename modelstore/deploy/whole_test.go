@@ -102,7 +102,7 @@ func open(t *testing.T, f folders) *house {
 	log := slog.New(slog.DiscardHandler)
 	h := &house{t: t, store: f.store, launcher: &backendtest.Launcher{LaunchFunc: launch}}
 	records := must[*ledger.Ledger](t)(ledger.Open(ledger.Options{Dir: f.state, Logger: log}))
-	archives := must[*archive.Store](t)(archive.New(archive.Options{Store: f.store, Temp: f.temp, Logger: log}))
+	archives := must[*archive.Store](t)(archive.New(archive.Options{Store: f.store, Temp: f.temp, Fetcher: fetcher{}, Logger: log}))
 	h.models = must[*rollout.Manager](t)(rollout.New(rollout.Options{
 		Launcher: h.launcher, Archives: archives, Limits: backend.Limits{Start: 10 * time.Second, Stop: time.Second},
 		Process: func(r rollout.ProcessRequest) (backend.ProcessSpec, error) {
@@ -147,6 +147,15 @@ func open(t *testing.T, f folders) *house {
 // launch makes an instance that fails to load if its handler says so.
 func launch(_ context.Context, n int, spec backend.ProcessSpec) (*backendtest.Instance, error) {
 	i := backendtest.NewInstance(strconv.Itoa(n))
+	if text, err := os.ReadFile(filepath.Join(spec.Dir, "h.py")); err == nil && strings.Contains(string(text), "slow to end") {
+		i.StopFunc = func(ctx context.Context) error {
+			select {
+			case <-time.After(500 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return nil
+		}
+	}
 	i.LoadFunc = func(context.Context, backend.LoadSpec) (backend.Info, error) {
 		text, err := os.ReadFile(filepath.Join(spec.Dir, "h.py"))
 		if err == nil && strings.Contains(string(text), "raise") {
@@ -155,6 +164,19 @@ func launch(_ context.Context, n int, spec backend.ProcessSpec) (*backendtest.In
 		return backend.Info{}, err
 	}
 	return i, nil
+}
+
+// fetcher fetches archives from the folder that a URL names.
+type fetcher struct{}
+
+func (fetcher) Allowed(string) error { return nil }
+
+func (fetcher) Told(url string) string { return url }
+
+func (fetcher) Fetch(_ context.Context, url, dir string, _ func(done, total int64)) (path string, bytes int64, digest string, err error) {
+	content, err := os.ReadFile(strings.TrimPrefix(url, "file://"))
+	path = filepath.Join(dir, ".fetched")
+	return path, int64(len(content)), "", errors.Join(err, os.WriteFile(path, content, 0o600))
 }
 
 // put renames a file into the store.
@@ -267,6 +289,28 @@ func TestWholeLife(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(f.state, "kept")); err != nil || len(left) > 0 {
 		t.Errorf("kept of a model that is gone: %v, %v", left, err)
 	}
+}
+
+// TestUnregisteredBeforeItsCopySettles registers a URL and unregisters it at once: its copy is still there while its worker ends, and is seen by then.
+func TestUnregisteredBeforeItsCopySettles(t *testing.T) {
+	f := newFolders(t)
+	elsewhere := filepath.Join(t.TempDir(), "m.mar")
+	if err := os.WriteFile(elsewhere, mar(t, "m", "1.0", "slow to end"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := open(t, f)
+	if _, err := h.facade.Register(t.Context(), rollout.Spec{URL: "file://" + elsewhere, Synchronous: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.facade.Unregister(t.Context(), infer.ModelRef{Name: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("the copy is gone", func() bool { return len(h.Entries()) == 0 })
+	if n := len(h.launcher.Instances()); n != 1 {
+		t.Errorf("%d workers were started; want the one of the registration", n)
+	}
+	h.end()
+	f.requireNothingLeft(t)
 }
 
 func TestManyChanges(t *testing.T) {

@@ -19,6 +19,8 @@ type Change struct {
 	Reason     string        // why it failed or was refused, or what exactly was changed; "" when Kind says it all
 	Took       time.Duration // from the begin of a load to its end; 0 for what takes no time
 	Steps      []Step        // of a load
+	Workers    int           // how many it is to have now, and before it, where the load has changed that; 0 and 0 for other changes
+	Before     int
 }
 
 // ChangeKind is the kind of a Change; the word is part of the interface.
@@ -26,24 +28,27 @@ type ChangeKind string
 
 // The kinds of changes.
 const (
-	ChangeRegistered   ChangeKind = "registered"    // a version that was not there before; its workers start
-	ChangeUpdating     ChangeKind = "updating"      // a new generation is started beside, or in place of, the one that serves
-	ChangeSwapped      ChangeKind = "swapped"       // the new generation serves
-	ChangeSwapFailed   ChangeKind = "swap_failed"   // it did not come up; the old one goes on
-	ChangeSuperseded   ChangeKind = "superseded"    // a newer change came before it was ready
-	ChangeRefused      ChangeKind = "refused"       // it was not even started: check, memory guard, a broken archive
-	ChangeDrained      ChangeKind = "drained"       // the old generation has ended
-	ChangeUnregistered ChangeKind = "unregistered"  // the version is gone
-	ChangeScaled       ChangeKind = "scaled"        // its numbers of workers were set
-	ChangeDefault      ChangeKind = "default"       // it became the default version
-	ChangeTraffic      ChangeKind = "traffic"       // labels or weights of its model were set
-	ChangeRolledBack   ChangeKind = "rolled_back"   // an earlier archive was asked for
-	ChangeWorkerFailed ChangeKind = "worker_failed" // a worker of it died or did not come up
+	ChangeRegistered    ChangeKind = "registered"     // a version that was not there before; its workers start
+	ChangeUpdating      ChangeKind = "updating"       // a new generation is started beside, or in place of, the one that serves
+	ChangeSwapped       ChangeKind = "swapped"        // the new generation serves
+	ChangeSwapFailed    ChangeKind = "swap_failed"    // it did not come up; the old one goes on
+	ChangeSuperseded    ChangeKind = "superseded"     // a newer change came before it was ready
+	ChangeRefused       ChangeKind = "refused"        // it was not even started: check, memory guard, a broken archive
+	ChangeDrained       ChangeKind = "drained"        // the old generation has ended
+	ChangeUnregistered  ChangeKind = "unregistered"   // the version is gone
+	ChangeScaled        ChangeKind = "scaled"         // its numbers of workers were set
+	ChangeDefault       ChangeKind = "default"        // it became the default version
+	ChangeTraffic       ChangeKind = "traffic"        // labels or weights of its model were set
+	ChangeRolledBack    ChangeKind = "rolled_back"    // an earlier archive was asked for
+	ChangeTuned         ChangeKind = "tuned"          // its batch size or delay was moved toward its latency goal, or cannot be
+	ChangeRecycled      ChangeKind = "recycled"       // a worker was replaced that had done its part
+	ChangeRecycleFailed ChangeKind = "recycle_failed" // the one that was to replace it did not come up, or would be replaced at once
+	ChangeWorkerFailed  ChangeKind = "worker_failed"  // a worker of it died or did not come up
 )
 
 // Actor says who asked for a change, and why.
 type Actor struct {
-	Who string // "start", "store", "api", "cli", "snapshot", "rollback", or a user's name with one of them before it: "api (10.0.0.7)"
+	Who string // "start", "store", "api", "cli", "snapshot", "rollback", "autoscale", "recycle", or a user's name with one of them before it: "api (10.0.0.7)"
 	Why string // "the file resnet.mar changed", "" when nobody said
 }
 

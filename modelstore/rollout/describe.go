@@ -13,6 +13,7 @@ func (v *Version) describe(isDefault bool) Description {
 	workers := slices.Clone(g.workers)
 	minWorkers, maxWorkers, atStart, closing := v.min, v.max, v.atStart, v.closing
 	next, failure, info := v.next, v.failure, g.info
+	zeroable := g.zeroable()
 	d := Description{Since: g.since, Steps: g.steps(), Handler: v.spec.Handler}
 	v.mu.Unlock()
 	s := &g.settings
@@ -32,6 +33,9 @@ func (v *Version) describe(isDefault bool) Description {
 		d.Triton = g.archive.Triton.JSON
 	}
 	d.State, d.Reason = summary(d.Workers, minWorkers, closing)
+	if d.Dormant = d.State == stateIdle && zeroable; d.Dormant {
+		d.Reason = "it has no workers without requests (keepAlive): the next one has a worker started"
+	}
 	if next != nil {
 		d.Updating = next.update()
 		if d.State == stateServing {
@@ -98,7 +102,10 @@ const (
 	stepWarmUp       = "warm_up"
 )
 
-const stateServing = "serving"
+const (
+	stateServing = "serving"
+	stateIdle    = "idle"
+)
 
 // summary computes the version's state from its workers; it is never stored.
 func summary(workers []Worker, minWorkers int, closing bool) (state, reason string) {
@@ -116,7 +123,7 @@ func summary(workers []Worker, minWorkers int, closing bool) (state, reason stri
 	case closing:
 		return "draining", ""
 	case len(workers) == 0:
-		return "idle", "it has no workers"
+		return stateIdle, "it has no workers"
 	case ready >= minWorkers:
 		return stateServing, reason
 	case failed == 0:

@@ -29,6 +29,7 @@ type generation struct {
 	// The version's mu guards what follows.
 	since    time.Time // when it began to serve; zero before
 	min, max int
+	first    int          // how many workers it begins with, where that is more than min
 	workers  []*worker    // the newest last
 	ended    bool         // no worker may be added
 	replaced bool         // another one serves, and nobody waits for the end of this one
@@ -61,7 +62,7 @@ func (g *generation) told(info backend.Info) {
 func (g *generation) process(workerID int, devices []int) (backend.ProcessSpec, error) {
 	v := g.version
 	spec, err := v.manager.opts.Process(ProcessRequest{
-		Ref: v.ref, WorkerID: workerID, Runtime: g.settings.runtime, Workers: max(g.wanted(), 1), InPlace: g.archive.InPlace, Dir: g.archive.Dir, Handler: g.settings.handler, Provided: g.provided,
+		Ref: v.ref, WorkerID: workerID, Runtime: g.settings.runtime, Workers: max(g.most(), 1), InPlace: g.archive.InPlace, Dir: g.archive.Dir, Handler: g.settings.handler, Provided: g.provided,
 		Program: g.archive.Program, Args: g.archive.Settings.PluginArgs, Ensemble: g.archive.Ensemble, Config: g.archive.BackendConfig,
 		Parallel: g.settings.parallel(), Devices: devices,
 	})
@@ -72,10 +73,13 @@ func (g *generation) process(workerID int, devices []int) (backend.ProcessSpec, 
 	return spec, nil
 }
 
-// wanted is how many workers it is to have.
-func (g *generation) wanted() int {
+// most is how many workers it is to have, or may have when their number follows the load.
+func (g *generation) most() int {
 	g.version.mu.Lock()
 	defer g.version.mu.Unlock()
+	if g.version.manager.scales(g) {
+		return g.max
+	}
 	return g.min
 }
 
@@ -105,7 +109,9 @@ func (g *generation) resize(minWorkers, maxWorkers int) (wanted []*worker, remov
 		}
 		return gaveUp
 	})
-	for len(g.workers) < minWorkers {
+	begin := max(minWorkers, min(g.first, maxWorkers))
+	g.first = 0
+	for len(g.workers) < begin {
 		g.workers = append(g.workers, g.newWorker())
 	}
 	var gone []*worker
@@ -140,11 +146,11 @@ func (g *generation) newWorker() *worker {
 // longestDrain bounds what of a replaced generation still runs, such as a stream or a sequence without an end of its own.
 const longestDrain = time.Hour
 
-// patience is how long what runs may run on when its worker is to end.
-func (g *generation) patience() time.Duration {
+// patience is how long what runs may run on when its worker is to end; patient says that nobody waits for that.
+func (g *generation) patience(patient bool) time.Duration {
 	g.version.mu.Lock()
 	defer g.version.mu.Unlock()
-	if g.replaced {
+	if g.replaced || patient {
 		return max(g.version.drain, longestDrain)
 	}
 	return g.version.drain

@@ -28,7 +28,7 @@ type ProcessRequest struct {
 	Ref      infer.ModelRef
 	WorkerID int
 	Runtime  string // python, python3, archive.RuntimeONNX or archive.RuntimePlugin
-	Workers  int    // that the version is to have
+	Workers  int    // that the version is to have, or may have when their number follows the load
 	InPlace  bool   // Dir is a folder of the store, which may change
 	Dir      string // the unpacked archive
 	Program  string // of a plugin, and its arguments
@@ -78,9 +78,15 @@ type Options struct {
 	// Replaced is called when a generation that was replaced or unregistered has ended, before its archive is closed: whoever wants to keep that does it now. May be nil.
 	Replaced func(ctx context.Context, old Replaced)
 	Swap     string // how a version is replaced whose archive does not say: SwapDual or SwapInPlace; "" is SwapDual
+	Batching string // how batches are made where the archive does not say: archive.BatchingAdaptive, or BatchingTorchServe; "" is BatchingAdaptive
 	WarmUp   string // WarmUpAuto, WarmUpSamples or WarmUpOff; "" is WarmUpSamples
 	// Available says how many bytes of memory are left for new workers, and whether that is known; nil switches the guard of dual swaps off.
 	Available func() (bytes int64, known bool)
+	// Autoscale lets the number of workers follow the load between a version's minimum and maximum, by what Demand says. Nil, or without Demand: a version
+	// has its minimum of workers (TorchServe's way). One whose archive wants none without requests (keepAlive) needs Autoscale, too.
+	Autoscale *Autoscale
+	Demand    func(v *Version) Demand // what waits for a version; it must not block. May be nil
+	Resident  func(pid int) int64     // resident bytes of a process, 0 when not known; nil asks the system
 	// Output is called for each line of a worker; may be nil.
 	Output func(ref infer.ModelRef, workerID int, line backend.OutputLine)
 	// Loaded is called when a worker became ready; may be nil.
@@ -107,6 +113,9 @@ type Manager struct {
 	startup map[string]bool    // names loaded at start-up
 	closed  bool
 
+	keeper *keeper
+	deaths deaths
+
 	retiring sync.WaitGroup // versions that are being removed
 }
 
@@ -126,7 +135,7 @@ func New(opts Options) (*Manager, error) {
 	case opts.QueueSize < 1:
 		return nil, errors.New("rollout: the queue size must be at least 1")
 	}
-	m := &Manager{opts: opts, models: map[string]*model{}, startup: map[string]bool{}}
+	m := &Manager{opts: opts, models: map[string]*model{}, startup: map[string]bool{}, keeper: newKeeper()}
 	m.life, m.end = context.WithCancelCause(context.Background())
 	m.sealed, m.seal = context.WithCancelCause(context.Background())
 	m.hurried, m.hurry = context.WithCancelCause(context.Background())
@@ -139,6 +148,14 @@ func (m *Manager) event(e Event) {
 	if m.opts.Events != nil {
 		m.opts.Events(e)
 	}
+}
+
+// resident gives the resident bytes of a process, 0 when not known.
+func (m *Manager) resident(pid int) int64 {
+	if m.opts.Resident != nil {
+		return m.opts.Resident(pid)
+	}
+	return resident(pid)
 }
 
 func (m *Manager) changed(c Change) {
@@ -330,6 +347,9 @@ func (m *Manager) Healthy() bool {
 	return true
 }
 
+// Hurry makes Close, and each Unregister that waits, wait for running batches no longer.
+func (m *Manager) Hurry() { m.hurry(errRetired) }
+
 // Close ends all the workers, lets their running batches end until ctx does, and removes what was unpacked. Nothing can be registered after it.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
@@ -343,6 +363,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.models = map[string]*model{}
 	m.mu.Unlock()
 	m.seal(errSealed())
+	m.keeper.end()
 	stop := context.AfterFunc(ctx, func() { m.hurry(errRetired) }) // also for the versions that are being removed
 	defer stop()
 	failed := make(chan error, len(all))

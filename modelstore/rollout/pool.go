@@ -27,6 +27,9 @@ type pool struct {
 	timeout  time.Duration // how long a batch may take
 	absent   error         // what Acquire says while there are no hopes
 	lastGood func(infer.Item)
+	use      usage
+	dormant  bool   // whoever asks for a worker where there is none has one started
+	rouse    func() // starts one then; it does not block
 }
 
 // hope is a worker that is ready, or may get ready.
@@ -39,6 +42,7 @@ type hope struct {
 // waiter is an Acquire that waits.
 type waiter struct {
 	worker int          // whose slot it wants; anyWorker for any
+	alone  bool         // it wants all the slots of an instance
 	given  chan *member // holds one; closed when there is no hope for one
 }
 
@@ -54,12 +58,13 @@ type member struct {
 	slots      int           // batches that it runs at the same time
 	used       int           // slots that are handed out; the pool's mu guards it and leaving
 	leaving    bool          // takes nothing new
+	reserved   *waiter       // who is to have it alone once it has nothing to do: nobody else gets a slot of it; the pool's mu guards it
 	released   chan struct{} // closed when it is leaving and no slot is handed out
 	// overdue is closed when the instance let a batch run into its time limit and is not to be used any more.
 	overdue chan struct{}
 	once    sync.Once // guards overdue
-	// answered says that it has answered a batch.
-	answered atomic.Bool
+	// answered counts the requests that it has answered.
+	answered atomic.Int64
 	since    time.Time    // when it became a member
 	heard    atomic.Int64 // its last answer or piece, in nanoseconds after since
 }
@@ -76,11 +81,13 @@ const firstGeneration = 1
 func newPool(timeout time.Duration) *pool {
 	return &pool{
 		current: firstGeneration, hopes: map[int]*hope{}, timeout: timeout,
-		absent: fault.New(fault.NoWorker, "the model has no worker", nil),
+		absent: errNoWorker(), rouse: func() {}, use: usage{noted: time.Now()},
 	}
 }
 
 var _ backend.Pool = (*pool)(nil)
+
+func errNoWorker() error { return fault.New(fault.NoWorker, "the model has no worker", nil) }
 
 // hope counts a worker that may get ready; lose takes it back for good.
 func (p *pool) hope(worker, generation int) {
@@ -125,7 +132,7 @@ func (p *pool) vain() []*waiter {
 	if p.promises > 0 {
 		return nil
 	}
-	hopeless := !p.hopeful()
+	hopeless := !p.dormant && !p.hopeful()
 	var orphans []*waiter
 	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
 		inVain := p.hopes[w.worker] == nil
@@ -235,7 +242,7 @@ func (p *pool) hasWorkers() bool {
 			return true
 		}
 	}
-	return p.promises > 0
+	return p.promises > 0 || p.dormant
 }
 
 // Workers implements backend.Pool: the workers that are ready or may get ready, in the order of their identifiers.
@@ -342,7 +349,7 @@ func (p *pool) quit(m *member) {
 	if m.leaving {
 		return
 	}
-	m.leaving = true
+	m.leaving, m.reserved = true, nil
 	p.ready, p.held, p.retiring = without(p.ready, m), without(p.held, m), without(p.retiring, m)
 	if m.used == 0 {
 		close(m.released)
@@ -362,7 +369,7 @@ type match struct {
 func (p *pool) matches() []match {
 	var found []match
 	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
-		m := p.take(w.worker)
+		m := p.takeFor(w)
 		if m != nil {
 			found = append(found, match{w, m})
 		}
@@ -382,15 +389,21 @@ func hand(found []match) {
 func (p *pool) take(worker int) *member {
 	at := -1
 	for i, m := range p.ready {
-		if m.used < m.slots && (worker == anyWorker || m.worker == worker) && (at < 0 || m.used < p.ready[at].used) {
+		if m.used < m.slots && m.reserved == nil && (worker == anyWorker || m.worker == worker) && (at < 0 || m.used < p.ready[at].used) {
 			at = i
 		}
 	}
 	if at < 0 {
 		return p.takeRetiring(worker)
 	}
+	return p.occupy(at, 1)
+}
+
+// occupy takes slots of a ready instance, which is then the last one that was used; p.mu is held.
+func (p *pool) occupy(at, slots int) *member {
 	m := p.ready[at]
-	m.used++
+	m.used += slots
+	p.use.note(1)
 	copy(p.ready[at:], p.ready[at+1:])
 	p.ready[len(p.ready)-1] = m
 	return m
@@ -401,6 +414,7 @@ func (p *pool) takeRetiring(worker int) *member {
 	for _, m := range p.retiring {
 		if m.worker == worker && m.used < m.slots {
 			m.used++
+			p.use.note(1)
 			return m
 		}
 	}
@@ -413,7 +427,9 @@ func (p *pool) Free() int {
 	defer p.mu.Unlock()
 	n := 0
 	for _, m := range p.ready {
-		n += m.slots - m.used
+		if m.reserved == nil {
+			n += m.slots - m.used
+		}
 	}
 	return n
 }
@@ -425,30 +441,39 @@ func (p *pool) Acquire(ctx context.Context) (backend.Slot, error) {
 
 // AcquireFrom implements backend.Pool. It fails with fault.NoWorker when that worker is gone for good.
 func (p *pool) AcquireFrom(ctx context.Context, worker int) (backend.Slot, error) {
-	m, err := p.acquire(ctx, worker)
+	return p.slot(ctx, &waiter{worker, false, make(chan *member, 1)})
+}
+
+func (p *pool) slot(ctx context.Context, w *waiter) (backend.Slot, error) {
+	m, err := p.acquire(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	return &slot{pool: p, member: m, worker: worker}, nil
+	return &slot{pool: p, member: m, worker: w.worker, alone: w.alone}, nil
 }
 
-func (p *pool) acquire(ctx context.Context, worker int) (*member, error) {
+func (p *pool) acquire(ctx context.Context, w *waiter) (*member, error) {
 	p.mu.Lock()
-	if worker == anyWorker && p.promises == 0 && !p.hopeful() || worker != anyWorker && p.hopes[worker] == nil {
+	hopeful := p.hopeful()
+	if w.worker == anyWorker && p.promises == 0 && !p.dormant && !hopeful || w.worker != anyWorker && p.hopes[w.worker] == nil {
+		err := p.absent
 		p.mu.Unlock()
-		return nil, p.absent
+		return nil, err
 	}
-	if m := p.take(worker); m != nil {
+	if m := p.takeFor(w); m != nil {
 		p.mu.Unlock()
 		return m, nil
 	}
-	w := &waiter{worker, make(chan *member, 1)}
 	p.waiters = append(p.waiters, w)
+	asleep := p.dormant && !hopeful
 	p.mu.Unlock()
+	if asleep {
+		p.rouse()
+	}
 	select {
 	case m, ok := <-w.given:
 		if !ok {
-			return nil, p.absent
+			return nil, p.whyAbsent()
 		}
 		return m, nil
 	case <-ctx.Done():
@@ -462,26 +487,38 @@ func (p *pool) forget(w *waiter) {
 	p.mu.Lock()
 	if i := slices.Index(p.waiters, w); i >= 0 {
 		p.waiters = slices.Delete(p.waiters, i, i+1)
+		p.unreserve(w)
+		found := p.matches() // others may have waited for what was kept for it
 		p.mu.Unlock()
+		hand(found)
 		return
 	}
 	p.mu.Unlock()
 	if m, ok := <-w.given; ok { // it left the list, so it was answered or is just being answered
-		p.release(m)
+		p.release(m, w.slots(m))
 	}
 }
 
-func (p *pool) release(m *member) {
+// slots is how many slots of a member it gets.
+func (w *waiter) slots(m *member) int {
+	if w.alone {
+		return m.slots
+	}
+	return 1
+}
+
+func (p *pool) release(m *member, slots int) {
 	p.mu.Lock()
-	p.giveBack(m)
+	p.giveBack(m, slots)
 	found := p.matches()
 	p.mu.Unlock()
 	hand(found)
 }
 
 // giveBack does the work of release; p.mu is held.
-func (p *pool) giveBack(m *member) {
-	m.used--
+func (p *pool) giveBack(m *member, slots int) {
+	m.used -= slots
+	p.use.note(-1)
 	if m.leaving && m.used == 0 {
 		close(m.released)
 	}

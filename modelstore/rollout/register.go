@@ -46,6 +46,9 @@ func (m *Manager) register(ctx context.Context, s Spec, a *archive.Archive, open
 	}
 	g := v.current.Load()
 	g.before = opened
+	if g.settings.toZero {
+		g.first = 1 // so that it is known whether it loads
+	}
 	if err := m.prepare(ctx, g); err != nil {
 		return Registered{}, discard(a, err)
 	}
@@ -62,7 +65,7 @@ func (m *Manager) register(ctx context.Context, s Spec, a *archive.Archive, open
 	if err != nil {
 		return made, err // it was unregistered in this very moment
 	}
-	if !s.Synchronous || minWorkers == 0 {
+	if !s.Synchronous || len(workers) == 0 {
 		return made, nil
 	}
 	if err := v.await(ctx, g, workers); err != nil {
@@ -104,6 +107,7 @@ func (m *Manager) plan(s Spec, a *archive.Archive) (v *Version, minWorkers, maxW
 	if m.opts.WarmUp == WarmUpAuto {
 		v.pool.lastGood = v.keepGood
 	}
+	v.pool.rouse = m.keeper.rouse
 	v.current.Store(&generation{number: firstGeneration, version: v, url: s.URL, settings: set, archive: a, begun: time.Now()})
 	return v, minWorkers, maxWorkers, nil
 }
@@ -183,6 +187,7 @@ func (m *Manager) remove(mod *model, v *Version) {
 func (m *Manager) dispose(ctx context.Context, v *Version) {
 	defer m.retiring.Done()
 	close(v.retired)
+	v.pool.sleep(false, errNoWorker())
 	if m.opts.Retire != nil {
 		draining, done := within(ctx, m.hurried)
 		draining, cancel := context.WithTimeout(draining, m.opts.Drain)

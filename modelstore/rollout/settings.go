@@ -24,7 +24,14 @@ type settings struct {
 	sequenceMaxIdle, sequenceTimeout                                        time.Duration
 	maxNumSequence, maxSequenceJobQueue                                     int
 	swap                                                                    string
+	toZero                                                                  bool // no workers without requests
+	keepAlive                                                               time.Duration
+	recycle                                                                 recycle
 	priorityLevels, defaultPriority                                         int
+	noRetry                                                                 bool
+	batching                                                                BatchingSettings
+	maxConcurrency                                                          int
+	fairness                                                                *infer.Fairness // nil: as the server says
 }
 
 // TorchServe's word for a model that uses GPUs.
@@ -84,10 +91,16 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 		swap:                first(y.Swap, o.Swap, SwapDual),
 		priorityLevels:      y.PriorityLevels,
 		defaultPriority:     y.DefaultPriorityLevel,
+		noRetry:             y.NoRetry,
+		batching:            o.batching(y),
+		maxConcurrency:      y.MaxConcurrency,
+		fairness:            y.Fairness,
 	}
 	if y.SequenceMaxIdle == 0 { // TorchServe reads the settings of sequences only beside an idle time
 		r.sequenceTimeout, r.maxNumSequence, r.maxSequenceJobQueue = 0, 0, 0
 	}
+	r.toZero, r.keepAlive = y.ToZero && !o.needsWorkers(&r), y.KeepAlive
+	r.recycle = recycle{requests: y.Recycle.Requests, memory: y.Recycle.MemoryMiB << 20}
 	r.setParallel(y)
 	r.deviceType, r.deviceIDs = o.device(y)
 	switch r.runtime {
@@ -100,6 +113,26 @@ func (o *Options) resolve(s Spec, preset Preset, a *archive.Archive) (settings, 
 	default:
 		return r, fault.Newf(fault.BadRequest, "Invalid RuntimeType value: %s", r.runtime)
 	}
+}
+
+// batching gives how batches are made. A goal needs the adaptive rule: with a model's own torchserve it is left out, and it goes before the server's.
+func (o *Options) batching(y *archive.Settings) BatchingSettings {
+	b := BatchingSettings{
+		Rule: first(y.Batching, o.Batching, archive.BatchingAdaptive), Preferred: y.PreferredBatchSizes, Padded: y.PaddedBatchSizes, Goal: y.LatencyGoal,
+	}
+	switch {
+	case y.Batching == archive.BatchingTorchServe:
+		b.Goal = 0
+	case b.Goal > 0:
+		b.Rule = archive.BatchingAdaptive
+	}
+	return b
+}
+
+// needsWorkers says whether a version cannot be without workers until a request comes: sequences are bound to a worker when they begin, and job tickets
+// refuse what finds none idle.
+func (o *Options) needsWorkers(r *settings) bool {
+	return o.Autoscale == nil || r.sequenceBatching || r.useJobTicket
 }
 
 // device gives the kind of device and the devices that the model chose; a list with a device that is not there is ignored as a whole.
@@ -133,6 +166,9 @@ func (o *Options) workers(s Spec, preset Preset, y *archive.Settings) (minWorker
 		return *s.InitialWorkers, max(*s.InitialWorkers, s.MaxWorkers)
 	}
 	if minWorkers, maxWorkers, ok := y.Workers(); ok {
+		if y.ToZero && o.needsWorkers(&settings{sequenceBatching: y.SequenceBatching, useJobTicket: y.UseJobTicket}) {
+			minWorkers = 1
+		}
 		return minWorkers, maxWorkers
 	}
 	n := o.DefaultWorkers

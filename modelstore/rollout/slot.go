@@ -14,6 +14,7 @@ type slot struct {
 	pool   *pool
 	member *member
 	worker int  // that it was asked from; anyWorker for any
+	alone  bool // it has all the slots of the member
 	begun  bool // it has run a batch
 }
 
@@ -57,7 +58,7 @@ func (s *slot) execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 	switch {
 	case err == nil:
 		m.hear()
-		m.answered.Store(true)
+		m.answered.Add(int64(len(results)))
 		s.pool.remember(items, results)
 	case timed.Err() != nil && ctx.Err() == nil:
 		if s.pool.overran(m, limit) {
@@ -84,16 +85,18 @@ func (s *slot) leaveOld() bool {
 	if isDead {
 		p.quit(old) // else it might be had again before its supervisor sees that it is dead
 	}
-	m := p.take(s.worker)
+	want := &waiter{worker: s.worker, alone: s.alone}
+	m := p.takeFor(want)
 	for m != nil && dead(m.inst) {
 		p.quit(m)
-		p.giveBack(m)
-		m = p.take(s.worker)
+		p.giveBack(m, want.slots(m))
+		m = p.takeFor(want)
 	}
+	p.unreserve(want) // the batch waits for another slot by itself
 	if m == nil && !isDead && p.promises == 0 && !p.hopeful() {
 		return true
 	}
-	p.giveBack(old) // it takes nothing new, so that nobody waits for this
+	p.giveBack(old, want.slots(old)) // it takes nothing new, so that nobody waits for this
 	s.member = m
 	return m != nil
 }
@@ -167,9 +170,14 @@ func (s *slot) Worker() (id, pid int) {
 
 // Release implements backend.Slot.
 func (s *slot) Release() {
-	if s.member != nil {
-		s.pool.release(s.member)
+	if s.member == nil {
+		return
 	}
+	taken := 1
+	if s.alone {
+		taken = s.member.slots
+	}
+	s.pool.release(s.member, taken)
 }
 
 func dead(inst backend.Instance) bool {

@@ -62,10 +62,15 @@ type Event struct {
 	WorkerID int
 	From, To State
 	Cause    error // why; nil for the steps of an ordinary start
+
+	Generation int // which load of the version the instance is of, counted from 1
+	Restarts   int // instances that the worker had before
 }
 
 // life is the state of one instance. One goroutine changes it, others may read it.
 type life struct {
+	generation int // which load of the version it is of
+
 	mu     sync.Mutex // guards what follows
 	state  State
 	reason string

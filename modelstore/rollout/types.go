@@ -78,6 +78,7 @@ type Description struct {
 	Default                             bool
 	LoadedAtStartup                     bool
 	State                               string // deploying, serving, updating, degraded, failed, idle (no workers), draining
+	Dormant                             bool   // it has no workers, and the next request has one started
 	Reason                              string // why it is not serving: the last failure's line, "" when it is
 	Workers                             []Worker
 

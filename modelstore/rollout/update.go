@@ -165,19 +165,33 @@ func (v *Version) follow(s Spec, a *archive.Archive, opened []Step) (*generation
 	}
 	if !scaled {
 		minWorkers, maxWorkers = o.workers(merged, preset, &a.Settings)
-		if minWorkers == 0 { // it serves now, whoever said so
+		if minWorkers == 0 && !set.toZero { // it serves now, whoever said so
 			minWorkers, maxWorkers = v.numbers()
 		}
 	}
 	if err := startable(minWorkers); err != nil {
 		return nil, err
 	}
-	if err := startable(minWorkers); err != nil {
-		return nil, err
-	}
 	return &generation{
 		number: number, version: v, url: s.URL, settings: set, archive: a, before: opened, begun: time.Now(), min: minWorkers, max: maxWorkers,
+		first: v.running(&set),
 	}, nil
+}
+
+// running is how many workers there are now, which the next generation begins with where their number follows the load; at least one, so that it is known
+// whether it loads.
+func (v *Version) running(next *settings) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	g := v.current.Load()
+	n := 0
+	if v.manager.scales(g) {
+		n = len(g.workers)
+	}
+	if next.toZero {
+		n = max(n, 1)
+	}
+	return n
 }
 
 func (v *Version) numbers() (minWorkers, maxWorkers int) {
@@ -216,14 +230,14 @@ func (v *Version) setNext(g *generation) {
 }
 
 // launch starts the workers of a generation, and returns when all are ready.
-func (v *Version) launch(ctx context.Context, g *generation) error {
+func (v *Version) launch(ctx context.Context, g *generation) (workers int, err error) {
 	v.mu.Lock()
-	workers, _, err := g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
+	all, _, err := g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
 	v.mu.Unlock()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return awaitReady(ctx, workers)
+	return len(all), awaitReady(ctx, all)
 }
 
 // swapDual starts the new generation beside the old one, and lets the old one drain once the new one serves.
@@ -232,7 +246,8 @@ func (v *Version) swapDual(ctx context.Context, g *generation) error {
 		return err
 	}
 	for {
-		if err := v.launch(ctx, g); err != nil {
+		workers, err := v.launch(ctx, g)
+		if err != nil {
 			v.undo(ctx, g)
 			return err
 		}
@@ -240,7 +255,7 @@ func (v *Version) swapDual(ctx context.Context, g *generation) error {
 			v.undo(ctx, g)
 			return context.Cause(ctx)
 		}
-		old, done := v.promote(g, g.min) //nolint:contextcheck // a worker outlives the call that adds it
+		old, done := v.promote(g, workers) //nolint:contextcheck // a worker outlives the call that adds it
 		if done {
 			v.retireGeneration(ctx, old, g)
 			return nil
@@ -263,6 +278,8 @@ func (v *Version) promote(g *generation, least int) (old *generation, done bool)
 		_, _, _ = g.resize(v.min, v.max) // it fits as it did when it was asked for
 	}
 	v.min, v.max = g.min, g.max
+	v.doze()
+	v.manager.look(g)
 	v.mu.Unlock()
 	if v.manager.opts.Swapped != nil {
 		v.manager.opts.Swapped(v)
@@ -315,6 +332,7 @@ func (v *Version) swapInPlace(ctx context.Context, g *generation) error {
 	v.pool.promise()
 	defer v.pool.fulfil()
 	old := v.current.Load()
+	had := v.running(&old.settings)
 	err := old.stop(context.WithoutCancel(ctx)) // also when this is void by now: the next one needs their room, too
 	if err == nil {
 		err = context.Cause(ctx)
@@ -335,7 +353,7 @@ func (v *Version) swapInPlace(ctx context.Context, g *generation) error {
 		v.undo(ctx, g)
 	}
 	v.mu.Lock()
-	old.ended = false
+	old.ended, old.first = false, had
 	closing := v.closing
 	v.mu.Unlock()
 	v.promote(old, 0) //nolint:contextcheck // a worker outlives the call that adds it
@@ -405,13 +423,14 @@ func (v *Version) guard(g *generation) error {
 		size := w.private()
 		most, freed = max(most, size), freed+size
 	}
-	need := most * int64(g.min)
+	count := max(g.min, g.first)
+	need := most * int64(count)
 	if need <= left {
 		return nil
 	}
 	const mega = 1 << 20
 	f := fault.Newf(fault.MemoryGuard, "the new workers would not fit beside the old ones: %d workers of about %d MiB need %d MiB, and %d MiB are left",
-		g.min, most/mega, need/mega, left/mega)
+		count, most/mega, need/mega, left/mega)
 	f.Hint = "use fewer workers, or switch the guard off by swap_memory_guard=false"
 	if need <= left+freed {
 		f.Hint = fmt.Sprintf("with swap: %s in the model's configuration file they would fit: the old workers, which have %d MiB, then end first, and requests "+

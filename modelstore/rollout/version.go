@@ -41,6 +41,7 @@ type Version struct {
 	closing     bool
 	atStart     bool
 	failure     *Failure
+	sleepless   int   // how often in a row a worker did not come up that a request had started
 	groups      []int // of a parallel version with GPUs: how many workers have each group of devices; nil before the first
 }
 
@@ -68,6 +69,17 @@ func (v *Version) BatchSize() int { return v.set().batchSize }
 // MaxBatchDelay is how long a request may wait for others to fill its batch.
 func (v *Version) MaxBatchDelay() time.Duration { return v.set().maxBatchDelay }
 
+// BatchingSettings say how a version's batches are made within its batch size and delay.
+type BatchingSettings struct {
+	Rule      string // archive.BatchingAdaptive or archive.BatchingTorchServe
+	Preferred []int  // sizes at which the model is at its best; not to be changed
+	Padded    bool   // the model pads a batch to the next preferred size
+	Goal      time.Duration
+}
+
+// Batching gives how batches are made (batching, preferredBatchSizes, paddedBatchSizes, slo).
+func (v *Version) Batching() BatchingSettings { return v.set().batching }
+
 // ClientTimeout is how long a client waits for an answer, 0 for no limit.
 func (v *Version) ClientTimeout() time.Duration { return v.set().clientTimeout }
 
@@ -76,6 +88,20 @@ func (v *Version) IsEnsemble() bool { return v.set().runtime == pipeline.Runtime
 
 // IdleOnly says that a request is refused unless a worker is idle (useJobTicket).
 func (v *Version) IdleOnly() bool { return v.set().useJobTicket }
+
+// Retries says that a request may be given to a second worker when the one that had it has died (the model's setting retry, on if it does not say).
+func (v *Version) Retries() bool { return !v.current.Load().settings.noRetry }
+
+// MaxConcurrency is how many requests may wait and run at the same time, 0 for no such limit (the model's setting maxConcurrency).
+func (v *Version) MaxConcurrency() int { return v.set().maxConcurrency }
+
+// Fairness says how clients share its queue, if the model says so (its setting fairness).
+func (v *Version) Fairness() (infer.Fairness, bool) {
+	if f := v.set().fairness; f != nil {
+		return *f, true
+	}
+	return infer.Fairness{}, false
+}
 
 // Priorities gives how many classes of priority its requests have, and which is that of a request that asks for none (priorityLevels,
 // defaultPriorityLevel).
@@ -126,6 +152,8 @@ func (v *Version) resize(minWorkers, maxWorkers int, byHand bool) (wanted []*wor
 	}
 	if wanted, removed, err = g.resize(minWorkers, maxWorkers); err == nil {
 		v.min, v.max, v.scaled = g.min, g.max, v.scaled || byHand
+		v.doze()
+		v.manager.look(g)
 	}
 	return wanted, removed, err
 }
@@ -178,6 +206,7 @@ func (v *Version) await(ctx context.Context, g *generation, workers []*worker) e
 func (v *Version) stop(ctx context.Context) error {
 	v.mu.Lock()
 	v.closing = true
+	v.doze()
 	if v.void != nil {
 		v.void(errRetired)
 	}

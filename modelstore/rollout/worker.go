@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -17,8 +18,9 @@ import (
 type worker struct {
 	id      int
 	gpu     int
-	devices []int // of a parallel model's worker, gpu the first of them; nil without GPUs
-	group   int   // that they are
+	patient atomic.Bool // what it has may take as long as it likes when it is told to end
+	devices []int       // of a parallel model's worker, gpu the first of them; nil without GPUs
+	group   int         // that they are
 	created time.Time
 	cancel  context.CancelFunc // ends the worker: it drains, stops its instance and returns
 	done    chan struct{}      // closed when it has returned
@@ -29,14 +31,16 @@ type worker struct {
 	current  *life      // of the instance of now or, between two, of the last one
 	inst     backend.Instance
 	member   *member
-	waiting  bool   // between two instances
-	failed   bool   // gave up for good
-	leaving  bool   // was told to end
-	restarts int    // instances after the first one
-	reason   string // of the last failure
-	first    error  // what the first start gave; read once settled is closed
-	took     []Step // parts of the last start
-	isDown   bool   // the last start failed or the instance died, and no new one is ready
+	waiting  bool          // between two instances
+	failed   bool          // gave up for good
+	leaving  bool          // was told to end
+	restarts int           // instances after the first one
+	reason   string        // of the last failure
+	first    error         // what the first start gave; read once settled is closed
+	took     []Step        // parts of the last start
+	usual    time.Duration // that the last start took which ended well; 0 before that
+	startsAt time.Time     // when the next start is, or the last one was; zero for the first one
+	isDown   bool          // the last start failed or the instance died, and no new one is ready
 }
 
 // errRetired is the cause by which a worker is told to end.
@@ -61,6 +65,12 @@ func (w *worker) end(p *pool) {
 	w.cancel()
 }
 
+// leave is end for a worker that nobody waits for: what it has may take long.
+func (w *worker) leave(p *pool) {
+	w.patient.Store(true)
+	w.end(p)
+}
+
 // run is the worker's goroutine. ctx ends when the worker is told to end.
 func (w *worker) run(ctx context.Context, g *generation) {
 	v := g.version
@@ -70,7 +80,7 @@ func (w *worker) run(ctx context.Context, g *generation) {
 	var failures int
 	var since time.Time // of the first failure since an instance was ready
 	for {
-		l := &life{}
+		l := &life{generation: g.number}
 		proved, err := w.serve(ctx, g, l)
 		if ctx.Err() != nil {
 			return
@@ -99,6 +109,8 @@ func (w *worker) run(ctx context.Context, g *generation) {
 		if !w.cameUp() { // trying at once would only help one that had worked
 			pause = delay(failures + 1)
 		}
+		pause += v.manager.deaths.spread(time.Now(), pause)
+		w.pausing(pause)
 		v.log.Warn("worker is started again", "worker", w.id, "failures", failures, "after", pause, "reason", reasonOf(err))
 		select {
 		case <-time.After(pause):
@@ -133,10 +145,18 @@ func (w *worker) serve(ctx context.Context, g *generation, l *life) (proved bool
 		w.retire(ctx, g, l, inst, m)
 		return true, nil
 	case <-m.overdue:
-		err = fault.Newf(fault.ResponseTimeout, "no answer within the response timeout of %s", g.settings.responseTimeout)
+		late := fault.Newf(fault.ResponseTimeout, "no answer within the response timeout of %s", g.settings.responseTimeout)
+		err = late
 		v.pool.leave(m)
+		if killer, can := inst.(backend.Killer); can {
+			killer.Kill(err)
+		} else {
+			w.kill(ctx, inst)
+		}
+		if crash, is := errors.AsType[*backend.CrashError](inst.Err()); is {
+			late.Cause = crash
+		}
 		w.move(v, l, Failed, err)
-		w.kill(ctx, inst)
 	case <-inst.Done():
 		v.pool.leave(m)
 		if err = inst.Err(); err == nil {
@@ -145,7 +165,7 @@ func (w *worker) serve(ctx context.Context, g *generation, l *life) (proved bool
 		w.move(v, l, Failed, err)
 	}
 	w.move(v, l, Stopped, err)
-	return m.answered.Load() || time.Since(readySince) > provedAfter, err
+	return m.answered.Load() > 0 || time.Since(readySince) > provedAfter, err
 }
 
 // start launches an instance, loads the model, warms it up, and tells how many batches the instance may have at the same time; on failure nothing is
@@ -199,7 +219,7 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 // retire lets the instance finish what it has, for as long as the version allows, and stops it. A batch of a sequence that has kept it so far, and that it
 // has then, gets the time that any batch gets.
 func (w *worker) retire(ctx context.Context, g *generation, l *life, inst backend.Instance, m *member) {
-	v, limit := g.version, g.patience()
+	v, limit := g.version, g.patience(w.patient.Load())
 	w.move(v, l, Draining, errRetired)
 	v.pool.retire(m)
 	ended := v.finishes(inst, m, limit)
@@ -259,7 +279,9 @@ func (w *worker) move(v *Version, l *life, s State, cause error) {
 	if err != nil {
 		v.log.Error("illegal change of state", "worker", w.id, "reason", err.Error())
 	}
-	v.event(Event{At: time.Now(), Ref: v.ref, WorkerID: w.id, From: from, To: s, Cause: cause})
+	v.event(Event{
+		At: time.Now(), Ref: v.ref, WorkerID: w.id, From: from, To: s, Cause: cause, Generation: l.generation, Restarts: w.restarted(),
+	})
 }
 
 func (w *worker) adopt(l *life) {
@@ -278,6 +300,10 @@ func (w *worker) setReady(inst backend.Instance, m *member) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inst, w.member, w.isDown = inst, m, false
+	w.usual = 0
+	for _, s := range w.took {
+		w.usual += s.Took
+	}
 }
 
 func (w *worker) fail(err error) {
@@ -298,6 +324,13 @@ func (w *worker) again() {
 	defer w.mu.Unlock()
 	w.waiting = false
 	w.restarts++
+}
+
+// restarted is how often an instance was started again.
+func (w *worker) restarted() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.restarts
 }
 
 // settle notes how the first start went.
@@ -405,8 +438,11 @@ func reasonOf(err error) string {
 		return ""
 	}
 	var f *fault.Error
-	if errors.As(err, &f) && f.Kind == fault.BackendDied && f.Detail != "" {
+	switch is := errors.As(err, &f); {
+	case is && f.Kind == fault.BackendDied && f.Detail != "":
 		return f.Message + " " + f.Detail
+	case is && f.Kind == fault.ResponseTimeout:
+		return f.Message // its cause, how the process was killed, says the same
 	}
 	return err.Error()
 }

@@ -31,6 +31,12 @@ type Instance interface {
 	Stop(ctx context.Context) error
 }
 
+// Killer is an Instance whose process can be ended as one that has failed.
+type Killer interface {
+	// Kill ends the process at once and returns after Done. Its end is a crash then, unless it was asked for before: Err gives it, with cause.
+	Kill(cause error)
+}
+
 // ProcessSpec says how to start a backend process.
 type ProcessSpec struct {
 	Path string   // executable
@@ -113,6 +119,9 @@ type Pool interface {
 	Acquire(ctx context.Context) (Slot, error)
 	// AcquireFrom is Acquire for one of Workers, whose instances keep what they know of a sequence of requests.
 	AcquireFrom(ctx context.Context, worker int) (Slot, error)
+	// AcquireAlone is Acquire for what must have an instance, and so its process, to itself: it waits until one has nothing to do, and takes all of its
+	// slots. One that runs several batches at the same time gets nothing new meanwhile.
+	AcquireAlone(ctx context.Context) (Slot, error)
 	// Workers gives the workers that are ready or may get ready. A worker keeps its identifier when its instance is replaced.
 	Workers() []int
 	// Pin keeps a worker for AcquireFrom, also when it is to end, until as many calls of Unpin: it knows what its sequences need. It says no, and does

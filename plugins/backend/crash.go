@@ -15,6 +15,7 @@ const (
 	CrashKilled      CrashReason = "killed"        // by a signal that comes from outside: SIGKILL, SIGTERM and the like
 	CrashOutOfMemory CrashReason = "out_of_memory" // memory ran out, and there is evidence
 	CrashWedged      CrashReason = "wedged"        // it was alive and answered no heartbeat, and the server killed it
+	CrashLate        CrashReason = "timed_out"     // it did not answer within the response timeout, and the server killed it
 	CrashBroken      CrashReason = "broken"        // nothing could be asked of it any more, and the server killed it
 )
 
@@ -109,7 +110,7 @@ func (c *Crash) ByItself() bool {
 // ByOthers says whether something from outside has ended the process: a signal, or this server because it was stopped. Where neither this nor ByItself is
 // so, nobody knows: a SIGKILL may be the kernel's for memory.
 func (c *Crash) ByOthers() bool {
-	return c.Reason == CrashWedged || c.Reason == CrashKilled && (c.Memory.Spared || c.Signal != "" && c.Signal != "SIGKILL")
+	return c.Reason == CrashWedged || c.Reason == CrashLate || c.Reason == CrashKilled && (c.Memory.Spared || c.Signal != "" && c.Signal != "SIGKILL")
 }
 
 // CrashOf finds the crash that an error is about; nil when it is about none.

@@ -50,6 +50,9 @@ func (p *Pool) Acquire(ctx context.Context) (backend.Slot, error) {
 // AcquireFrom implements backend.Pool: the workers of a Pool are all the same.
 func (p *Pool) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) { return p.Acquire(ctx) }
 
+// AcquireAlone implements backend.Pool. It takes one slot: an instance that is there twice may have other batches meanwhile.
+func (p *Pool) AcquireAlone(ctx context.Context) (backend.Slot, error) { return p.Acquire(ctx) }
+
 // Workers implements backend.Pool.
 func (p *Pool) Workers() []int { return []int{0} }
 

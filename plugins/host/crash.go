@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
@@ -47,6 +48,8 @@ func crashOf(e *ending, lines []backend.CrashLine) *backend.Crash {
 		}
 	case e.exit.killed && errors.Is(e.cause, errWedged):
 		c.Reason = backend.CrashWedged
+	case e.exit.killed && fault.Is(e.cause, fault.ResponseTimeout):
+		c.Reason = backend.CrashLate
 	case e.exit.killed:
 		c.Reason = backend.CrashBroken
 	case e.exit.killedFromOutside():
@@ -159,17 +162,40 @@ func (x *exchange) requestsOf(now time.Time) (_ []backend.CrashRequest, served u
 		if w.sent.IsZero() {
 			continue
 		}
-		for i := range w.items {
-			it := &w.items[i]
-			r := backend.CrashRequest{ID: it.ID, Batch: id, Ran: now.Sub(w.sent).Seconds(), Rows: it.Rows, Parts: make([]backend.CrashPart, len(it.Parts))}
-			for n, part := range it.Parts {
-				r.Parts[n] = backend.CrashPart{Name: part.Name, ContentType: part.ContentType, Bytes: len(part.Data)}
-			}
-			requests = append(requests, r)
-		}
+		requests = append(requests, ran(shapesOf(id, w.items), now.Sub(w.sent))...)
+	}
+	for _, a := range x.abandoned {
+		requests = append(requests, ran(slices.Clone(a.requests), now.Sub(a.sent))...)
 	}
 	slices.SortStableFunc(requests, func(a, b backend.CrashRequest) int { return cmp.Compare(a.Batch, b.Batch) })
 	return requests, x.served
+}
+
+// abandoned is a batch that the process has and nobody waits for.
+type abandoned struct {
+	sent     time.Time
+	requests []backend.CrashRequest
+}
+
+// shapesOf gives what a bundle tells of a batch's requests, but for how long the process had them.
+func shapesOf(id uint64, items []infer.Item) []backend.CrashRequest {
+	requests := make([]backend.CrashRequest, len(items))
+	for i := range items {
+		it := &items[i]
+		requests[i] = backend.CrashRequest{ID: it.ID, Batch: id, Rows: it.Rows, Parts: make([]backend.CrashPart, len(it.Parts))}
+		for n, part := range it.Parts {
+			requests[i].Parts[n] = backend.CrashPart{Name: part.Name, ContentType: part.ContentType, Bytes: len(part.Data)}
+		}
+	}
+	return requests
+}
+
+// ran notes for how long the process has had requests.
+func ran(requests []backend.CrashRequest, d time.Duration) []backend.CrashRequest {
+	for i := range requests {
+		requests[i].Ran = d.Seconds()
+	}
+	return requests
 }
 
 // undelivered adds to the error of a batch that the process never had that it is not what ended it.

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -43,8 +44,10 @@ type exchange struct {
 	mu      sync.Mutex // guards the fields below
 	lastID  uint64
 	waiting map[uint64]waiting
-	queue   []outgoing // in their order; bounded by the number of Predict calls
-	served  uint64     // batches that were answered
+	// abandoned are batches that the process has and that nobody waits for any more; nil before the first.
+	abandoned map[uint64]abandoned
+	queue     []outgoing // in their order; bounded by the number of Predict calls
+	served    uint64     // batches that were answered
 }
 
 func newExchange(stream grpc.ClientStream, maxResponse int64) *exchange {
@@ -86,8 +89,11 @@ func (x *exchange) forget(id uint64) (sent bool) {
 // cancel takes a batch back if it was not sent yet, and else says that nobody waits for it.
 func (x *exchange) cancel(id uint64) {
 	x.mu.Lock()
-	_, unanswered := x.waiting[id]
+	w, unanswered := x.waiting[id]
 	delete(x.waiting, id)
+	if unanswered && !w.sent.IsZero() {
+		x.abandon(id, w)
+	}
 	at := slices.IndexFunc(x.queue, func(o outgoing) bool { return o.id == id })
 	if at >= 0 {
 		x.queue = slices.Delete(x.queue, at, at+1)
@@ -96,6 +102,20 @@ func (x *exchange) cancel(id uint64) {
 	}
 	x.mu.Unlock()
 	x.signal()
+}
+
+// mostAbandoned is how many batches are remembered that the process has and nobody waits for: it need not say that it is done with them.
+const mostAbandoned = 16
+
+// abandon remembers the shapes of a batch that nobody waits for any more: it may be what the process hangs in. x.mu is held.
+func (x *exchange) abandon(id uint64, w waiting) {
+	if x.abandoned == nil {
+		x.abandoned = map[uint64]abandoned{}
+	}
+	x.abandoned[id] = abandoned{sent: w.sent, requests: shapesOf(id, w.items)}
+	if len(x.abandoned) > mostAbandoned {
+		delete(x.abandoned, slices.Min(slices.Collect(maps.Keys(x.abandoned))))
+	}
 }
 
 func (x *exchange) signal() {
@@ -206,6 +226,7 @@ func (x *exchange) find(head frame.Head) (waiting, bool) {
 	w, ok := x.waiting[head.BatchID]
 	if head.Kind == frame.KindResults {
 		delete(x.waiting, head.BatchID)
+		delete(x.abandoned, head.BatchID)
 		x.served++
 	}
 	return w, ok

@@ -270,6 +270,12 @@ func (i *instance) Stop(ctx context.Context) error {
 	return err
 }
 
+// Kill implements backend.Killer.
+func (i *instance) Kill(cause error) {
+	i.process.kill(cause)
+	<-i.done
+}
+
 // askToEnd asks for a polite end; an error means that it could not be asked.
 func (i *instance) askToEnd(ctx context.Context) error {
 	if _, err := i.rpc.Unload(ctx, &backendv1.UnloadRequest{}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -51,17 +52,14 @@ func loadFault(f *backendv1.LoadFailure) error {
 // outOfMemoryStatus is the HTTP status for memory that ran out while the process lives on.
 func outOfMemoryStatus() int { return fault.HTTPStatus(&fault.Error{Kind: fault.BackendOutOfMemory}) }
 
-// frameItems makes the items of a batch frame. The payloads are not copied.
+// frameItems makes the items of a batch frame, each with the earlier one of its own deadline and that of ctx. The payloads are not copied.
 func frameItems(ctx context.Context, items []infer.Item) []frame.Item {
-	var deadline int64
-	if d, ok := ctx.Deadline(); ok {
-		deadline = d.UnixNano()
-	}
+	end, bounded := ctx.Deadline()
 	out := make([]frame.Item, len(items))
 	for i := range items {
 		it := &items[i]
 		out[i] = frame.Item{
-			ID: it.ID, Deadline: deadline,
+			ID: it.ID, Deadline: deadlineOf(it.Deadline, end, bounded),
 			Header: make([]frame.Field, len(it.Header)), Parts: make([]frame.Part, len(it.Parts)),
 		}
 		for n, h := range it.Header {
@@ -72,6 +70,17 @@ func frameItems(ctx context.Context, items []infer.Item) []frame.Item {
 		}
 	}
 	return out
+}
+
+// deadlineOf is a deadline as frames have it: own or that of the batch, 0 for none.
+func deadlineOf(own, batch time.Time, bounded bool) int64 {
+	switch {
+	case !own.IsZero() && (!bounded || own.Before(batch)):
+		return own.UnixNano()
+	case bounded:
+		return batch.UnixNano()
+	}
+	return 0
 }
 
 // inferResults makes results of a results frame. maxBytes is the largest body that is accepted, 0 for any.

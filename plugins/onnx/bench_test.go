@@ -14,7 +14,7 @@ func BenchmarkMagika(b *testing.B) {
 	h := magika(b)
 	data := make([]byte, 0, 4*2048)
 	for _, v := range features(python) {
-		data = binary.LittleEndian.AppendUint32(data, uint32(v)) //nolint:gosec // bytes
+		data = binary.LittleEndian.AppendUint32(data, uint32(v))
 	}
 	row := tensor.Tensor{Name: "bytes", DType: tensor.Int32, Shape: []int64{1, 2048}, Data: data}
 	b.Run("model", func(b *testing.B) {

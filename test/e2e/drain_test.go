@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -31,12 +32,28 @@ func TestDrainTakesRequestsForAWhile(t *testing.T) {
 		t.Errorf("while it drains: status %d, %v", answer.Status, err)
 	}
 	all.Wait()
+	if status := s.exitStatus(t); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+// TestSecondSignalEndsTheWait asks twice while nothing is under way: the rest of drain_accept_for is not waited for, and nothing was lost.
+func TestSecondSignalEndsTheWait(t *testing.T) {
+	_, s := startRogueWith(t, "initial_workers=1", map[string]string{"drain_accept_for": "50", "shutdown_timeout": "300"})
+	s.signal(t, syscall.SIGTERM)
+	if !Eventually(startLimit, func() bool { return !s.healthy(t) }) {
+		t.Fatal("the server is still healthy after SIGTERM")
+	}
+	begun := time.Now()
 	s.Stop(t)
+	if took := time.Since(begun); took > 25*time.Second {
+		t.Errorf("it ended %v after the second signal", took)
+	}
 }
 
 // TestSecondSignal asks twice while a request runs that takes longer than anybody waits: nothing is left behind.
 func TestSecondSignal(t *testing.T) {
-	box, s := startRogueWith(t, "initial_workers=1", map[string]string{"worker_stop_timeout": "1"})
+	box, s := startRogueWith(t, "initial_workers=1", map[string]string{"worker_stop_timeout": "1", "shutdown_timeout": "300"})
 	var all sync.WaitGroup
 	all.Go(func() {
 		if answer, err := s.tell(t.Context(), "sleep:600"); err == nil && answer.Status == http.StatusOK {
@@ -51,10 +68,8 @@ func TestSecondSignal(t *testing.T) {
 		t.Fatal("the server is still healthy after SIGTERM")
 	}
 	s.signal(t, syscall.SIGTERM)
-	select {
-	case <-s.Done():
-	case <-time.After(stopLimit):
-		t.Fatal("the server still runs after two signals")
+	if status := s.exitStatus(t); status != 1 || !strings.Contains(s.Output(), "requests were cut off: 1 (") {
+		t.Errorf("exit status %d, and no word of what was cut off", status)
 	}
 	all.Wait()
 	box.RequireNothingLeft(t)
@@ -86,6 +101,17 @@ func (s *Server) drained(t *testing.T) (d drainState) {
 	t.Helper()
 	s.admin(t, "/admin/drain", &d)
 	return d
+}
+
+// exitStatus waits for the server's end, which has to come by itself.
+func (s *Server) exitStatus(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-s.Done():
+	case <-time.After(stopLimit):
+		t.Fatal("the server still runs")
+	}
+	return s.cmd.ProcessState.ExitCode()
 }
 
 func (s *Server) signal(t *testing.T, signal syscall.Signal) {

@@ -63,6 +63,15 @@ func TestWithoutPython(t *testing.T) {
 	if err != nil || a.Status != http.StatusServiceUnavailable {
 		t.Errorf("ready: %d %s, %v", a.Status, a.Body, err)
 	}
+	for path, status := range map[string]int{
+		"/livez": http.StatusOK, "/startupz": http.StatusOK, "/readyz": http.StatusServiceUnavailable, "/readyz?model=adds": http.StatusOK,
+		"/readyz?model=snake": http.StatusServiceUnavailable,
+	} {
+		s.MustAsk(t, status, http.MethodGet, s.Inference+path, nil)
+	}
+	if said := string(s.MustAsk(t, http.StatusServiceUnavailable, http.MethodGet, s.Inference+"/readyz?verbose", nil).Body); !strings.Contains(said, "no Python") {
+		t.Errorf("the server does not say why it is not ready: %s", said)
+	}
 	requireChecked(t, box, without, binary, "snake.mar", 2, "python_missing", "no Python is on the server's PATH")
 	requireChecked(t, box, without, binary, "adds.onnx", 0, "")
 
@@ -77,6 +86,7 @@ func TestWithoutPython(t *testing.T) {
 	}
 	box.Flambeau(t, "reload", "snake", "--url", s.Management)
 	requireAnswer(t, s, "/predictions/snake", 7)
+	s.MustAsk(t, http.StatusOK, http.MethodGet, s.Inference+"/readyz", nil)
 	requireAnswer(t, s, predict, 5)
 }
 

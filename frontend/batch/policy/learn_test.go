@@ -2,7 +2,6 @@ package policy
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -10,7 +9,7 @@ import (
 func near(got, want, share float64) bool { return math.Abs(got-want) <= share*want }
 
 func TestCostsFindTheLine(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
+	r := seeded(1)
 	for _, tc := range []struct {
 		name        string
 		sizes       []int

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -174,29 +173,15 @@ type job struct {
 	arrived Moment
 }
 
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].order, e[j].order)) < 0
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) } //nolint:forcetypeassert // this file's
-func (e *events) Pop() any {
-	old := *e
-	x := old[len(old)-1]
-	*e = old[:len(old)-1]
-	return x
-}
-
 // run plays a world with a policy, as the queue does it: one batch is gathered at a time, by the one who holds a free slot.
 func (w world) run(p Policy) *result {
-	s := &simulation{world: w, policy: p, rand: rand.New(rand.NewPCG(w.seed, 7)), free: max(w.workers, 1), result: &result{}}
+	s := &simulation{world: w, policy: p, rand: seeded(w.seed), free: max(w.workers, 1), result: &result{}}
 	for c := range w.load.clients() {
 		s.arrive(0, c, true)
 	}
-	for s.events.Len() > 0 {
-		e := heap.Pop(&s.events).(event) //nolint:forcetypeassert // this file's
+	for len(s.events) > 0 {
+		e := s.events[len(s.events)-1]
+		s.events = s.events[:len(s.events)-1]
 		if e.at > w.until {
 			break
 		}
@@ -206,11 +191,16 @@ func (w world) run(p Policy) *result {
 	return s.result
 }
 
+// seeded makes numbers that are the same in each run.
+func seeded(seed uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // to be repeated, not to be secret
+}
+
 type simulation struct {
 	world
 	policy  Policy
 	rand    *rand.Rand
-	events  events
+	events  []event // the next one last
 	order   int
 	queue   []job
 	free    int
@@ -224,7 +214,8 @@ type simulation struct {
 func (s *simulation) push(e event) {
 	s.order++
 	e.order = s.order
-	heap.Push(&s.events, e)
+	at, _ := slices.BinarySearchFunc(s.events, e, func(a, b event) int { return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(b.order, a.order)) })
+	s.events = slices.Insert(s.events, at, e)
 }
 
 func (s *simulation) arrive(now Moment, client int, first bool) {
@@ -319,7 +310,7 @@ func newPolicy(t testing.TB, o Options) Policy {
 }
 
 // grid gives the best result of TorchServe's rule over sizes up to most and delays, by better.
-func grid(t testing.TB, make func() world, most int, better func(a, b *result) bool) (*result, Limits) {
+func grid(t testing.TB, build func() world, most int, better func(a, b *result) bool) (*result, Limits) {
 	t.Helper()
 	var best *result
 	var of Limits
@@ -329,7 +320,7 @@ func grid(t testing.TB, make func() world, most int, better func(a, b *result) b
 		}
 		for _, delay := range []time.Duration{0, ms, 2 * ms, 5 * ms, 10 * ms, 50 * ms, 200 * ms} {
 			l := Limits{size, delay}
-			r := make().run(newPolicy(t, Options{Rule: TorchServe, Limits: l}))
+			r := build().run(newPolicy(t, Options{Rule: TorchServe, Limits: l}))
 			if best == nil || better(r, best) {
 				best, of = r, l
 			}

@@ -1315,7 +1315,6 @@ type ModelConfig struct {
 	Output               []*Output              `protobuf:"bytes,8,rep,name=output,proto3" json:"output,omitempty"`
 	InstanceGroup        []*InstanceGroup       `protobuf:"bytes,9,rep,name=instance_group,json=instanceGroup,proto3" json:"instance_group,omitempty"`
 	DefaultModelFilename string                 `protobuf:"bytes,10,opt,name=default_model_filename,json=defaultModelFilename,proto3" json:"default_model_filename,omitempty"`
-	CcModelFilenames     map[string]string      `protobuf:"bytes,11,rep,name=cc_model_filenames,json=ccModelFilenames,proto3" json:"cc_model_filenames,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	MetricTags           map[string]string      `protobuf:"bytes,12,rep,name=metric_tags,json=metricTags,proto3" json:"metric_tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Types that are valid to be assigned to SchedulingChoice:
 	//
@@ -1432,13 +1431,6 @@ func (x *ModelConfig) GetDefaultModelFilename() string {
 		return x.DefaultModelFilename
 	}
 	return ""
-}
-
-func (x *ModelConfig) GetCcModelFilenames() map[string]string {
-	if x != nil {
-		return x.CcModelFilenames
-	}
-	return nil
 }
 
 func (x *ModelConfig) GetMetricTags() map[string]string {
@@ -2382,7 +2374,7 @@ const file_triton_v1_model_config_proto_rawDesc = "" +
 	"\vtarget_name\x18\x01 \x03(\tR\n" +
 	"targetName\"'\n" +
 	"\rResponseCache\x12\x16\n" +
-	"\x06enable\x18\x01 \x01(\bR\x06enable\"\x95\r\n" +
+	"\x06enable\x18\x01 \x01(\bR\x06enable\"\xeb\v\n" +
 	"\vModelConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x12\x18\n" +
@@ -2394,8 +2386,7 @@ const file_triton_v1_model_config_proto_rawDesc = "" +
 	"\x06output\x18\b \x03(\v2\x1a.flambeau.triton.v1.OutputR\x06output\x12H\n" +
 	"\x0einstance_group\x18\t \x03(\v2!.flambeau.triton.v1.InstanceGroupR\rinstanceGroup\x124\n" +
 	"\x16default_model_filename\x18\n" +
-	" \x01(\tR\x14defaultModelFilename\x12c\n" +
-	"\x12cc_model_filenames\x18\v \x03(\v25.flambeau.triton.v1.ModelConfig.CcModelFilenamesEntryR\x10ccModelFilenames\x12P\n" +
+	" \x01(\tR\x14defaultModelFilename\x12P\n" +
 	"\vmetric_tags\x18\f \x03(\v2/.flambeau.triton.v1.ModelConfig.MetricTagsEntryR\n" +
 	"metricTags\x12P\n" +
 	"\x10dynamic_batching\x18\r \x01(\v2#.flambeau.triton.v1.DynamicBatchingH\x00R\x0fdynamicBatching\x12S\n" +
@@ -2410,10 +2401,7 @@ const file_triton_v1_model_config_proto_rawDesc = "" +
 	"\vbatch_input\x18\x14 \x03(\v2\x1f.flambeau.triton.v1.BatchTensorR\n" +
 	"batchInput\x12B\n" +
 	"\fbatch_output\x18\x15 \x03(\v2\x1f.flambeau.triton.v1.BatchTensorR\vbatchOutput\x12H\n" +
-	"\x0eresponse_cache\x18\x16 \x01(\v2!.flambeau.triton.v1.ResponseCacheR\rresponseCache\x1aC\n" +
-	"\x15CcModelFilenamesEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
+	"\x0eresponse_cache\x18\x16 \x01(\v2!.flambeau.triton.v1.ResponseCacheR\rresponseCache\x1a=\n" +
 	"\x0fMetricTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a\\\n" +
@@ -2461,7 +2449,7 @@ func file_triton_v1_model_config_proto_rawDescGZIP() []byte {
 }
 
 var file_triton_v1_model_config_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_triton_v1_model_config_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_triton_v1_model_config_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_triton_v1_model_config_proto_goTypes = []any{
 	(DataType)(0),                         // 0: flambeau.triton.v1.DataType
 	(Format)(0),                           // 1: flambeau.triton.v1.Format
@@ -2500,9 +2488,8 @@ var file_triton_v1_model_config_proto_goTypes = []any{
 	(*Optimization_Accelerators)(nil),     // 34: flambeau.triton.v1.Optimization.Accelerators
 	(*Optimization_Accelerators_Accelerator)(nil), // 35: flambeau.triton.v1.Optimization.Accelerators.Accelerator
 	nil, // 36: flambeau.triton.v1.Optimization.Accelerators.Accelerator.ParametersEntry
-	nil, // 37: flambeau.triton.v1.ModelConfig.CcModelFilenamesEntry
-	nil, // 38: flambeau.triton.v1.ModelConfig.MetricTagsEntry
-	nil, // 39: flambeau.triton.v1.ModelConfig.ParametersEntry
+	nil, // 37: flambeau.triton.v1.ModelConfig.MetricTagsEntry
+	nil, // 38: flambeau.triton.v1.ModelConfig.ParametersEntry
 }
 var file_triton_v1_model_config_proto_depIdxs = []int32{
 	0,  // 0: flambeau.triton.v1.Input.data_type:type_name -> flambeau.triton.v1.DataType
@@ -2529,32 +2516,31 @@ var file_triton_v1_model_config_proto_depIdxs = []int32{
 	5,  // 21: flambeau.triton.v1.ModelConfig.input:type_name -> flambeau.triton.v1.Input
 	6,  // 22: flambeau.triton.v1.ModelConfig.output:type_name -> flambeau.triton.v1.Output
 	8,  // 23: flambeau.triton.v1.ModelConfig.instance_group:type_name -> flambeau.triton.v1.InstanceGroup
-	37, // 24: flambeau.triton.v1.ModelConfig.cc_model_filenames:type_name -> flambeau.triton.v1.ModelConfig.CcModelFilenamesEntry
-	38, // 25: flambeau.triton.v1.ModelConfig.metric_tags:type_name -> flambeau.triton.v1.ModelConfig.MetricTagsEntry
-	10, // 26: flambeau.triton.v1.ModelConfig.dynamic_batching:type_name -> flambeau.triton.v1.DynamicBatching
-	11, // 27: flambeau.triton.v1.ModelConfig.sequence_batching:type_name -> flambeau.triton.v1.SequenceBatching
-	12, // 28: flambeau.triton.v1.ModelConfig.ensemble_scheduling:type_name -> flambeau.triton.v1.EnsembleScheduling
-	39, // 29: flambeau.triton.v1.ModelConfig.parameters:type_name -> flambeau.triton.v1.ModelConfig.ParametersEntry
-	13, // 30: flambeau.triton.v1.ModelConfig.model_warmup:type_name -> flambeau.triton.v1.Warmup
-	14, // 31: flambeau.triton.v1.ModelConfig.optimization:type_name -> flambeau.triton.v1.Optimization
-	16, // 32: flambeau.triton.v1.ModelConfig.model_transaction_policy:type_name -> flambeau.triton.v1.TransactionPolicy
-	17, // 33: flambeau.triton.v1.ModelConfig.batch_input:type_name -> flambeau.triton.v1.BatchTensor
-	17, // 34: flambeau.triton.v1.ModelConfig.batch_output:type_name -> flambeau.triton.v1.BatchTensor
-	18, // 35: flambeau.triton.v1.ModelConfig.response_cache:type_name -> flambeau.triton.v1.ResponseCache
-	9,  // 36: flambeau.triton.v1.DynamicBatching.PriorityQueuePolicyEntry.value:type_name -> flambeau.triton.v1.QueuePolicy
-	29, // 37: flambeau.triton.v1.EnsembleScheduling.Step.input_map:type_name -> flambeau.triton.v1.EnsembleScheduling.Step.InputMapEntry
-	30, // 38: flambeau.triton.v1.EnsembleScheduling.Step.output_map:type_name -> flambeau.triton.v1.EnsembleScheduling.Step.OutputMapEntry
-	0,  // 39: flambeau.triton.v1.Warmup.Input.data_type:type_name -> flambeau.triton.v1.DataType
-	31, // 40: flambeau.triton.v1.Warmup.InputsEntry.value:type_name -> flambeau.triton.v1.Warmup.Input
-	35, // 41: flambeau.triton.v1.Optimization.Accelerators.gpu_execution_accelerator:type_name -> flambeau.triton.v1.Optimization.Accelerators.Accelerator
-	35, // 42: flambeau.triton.v1.Optimization.Accelerators.cpu_execution_accelerator:type_name -> flambeau.triton.v1.Optimization.Accelerators.Accelerator
-	36, // 43: flambeau.triton.v1.Optimization.Accelerators.Accelerator.parameters:type_name -> flambeau.triton.v1.Optimization.Accelerators.Accelerator.ParametersEntry
-	15, // 44: flambeau.triton.v1.ModelConfig.ParametersEntry.value:type_name -> flambeau.triton.v1.Parameter
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	37, // 24: flambeau.triton.v1.ModelConfig.metric_tags:type_name -> flambeau.triton.v1.ModelConfig.MetricTagsEntry
+	10, // 25: flambeau.triton.v1.ModelConfig.dynamic_batching:type_name -> flambeau.triton.v1.DynamicBatching
+	11, // 26: flambeau.triton.v1.ModelConfig.sequence_batching:type_name -> flambeau.triton.v1.SequenceBatching
+	12, // 27: flambeau.triton.v1.ModelConfig.ensemble_scheduling:type_name -> flambeau.triton.v1.EnsembleScheduling
+	38, // 28: flambeau.triton.v1.ModelConfig.parameters:type_name -> flambeau.triton.v1.ModelConfig.ParametersEntry
+	13, // 29: flambeau.triton.v1.ModelConfig.model_warmup:type_name -> flambeau.triton.v1.Warmup
+	14, // 30: flambeau.triton.v1.ModelConfig.optimization:type_name -> flambeau.triton.v1.Optimization
+	16, // 31: flambeau.triton.v1.ModelConfig.model_transaction_policy:type_name -> flambeau.triton.v1.TransactionPolicy
+	17, // 32: flambeau.triton.v1.ModelConfig.batch_input:type_name -> flambeau.triton.v1.BatchTensor
+	17, // 33: flambeau.triton.v1.ModelConfig.batch_output:type_name -> flambeau.triton.v1.BatchTensor
+	18, // 34: flambeau.triton.v1.ModelConfig.response_cache:type_name -> flambeau.triton.v1.ResponseCache
+	9,  // 35: flambeau.triton.v1.DynamicBatching.PriorityQueuePolicyEntry.value:type_name -> flambeau.triton.v1.QueuePolicy
+	29, // 36: flambeau.triton.v1.EnsembleScheduling.Step.input_map:type_name -> flambeau.triton.v1.EnsembleScheduling.Step.InputMapEntry
+	30, // 37: flambeau.triton.v1.EnsembleScheduling.Step.output_map:type_name -> flambeau.triton.v1.EnsembleScheduling.Step.OutputMapEntry
+	0,  // 38: flambeau.triton.v1.Warmup.Input.data_type:type_name -> flambeau.triton.v1.DataType
+	31, // 39: flambeau.triton.v1.Warmup.InputsEntry.value:type_name -> flambeau.triton.v1.Warmup.Input
+	35, // 40: flambeau.triton.v1.Optimization.Accelerators.gpu_execution_accelerator:type_name -> flambeau.triton.v1.Optimization.Accelerators.Accelerator
+	35, // 41: flambeau.triton.v1.Optimization.Accelerators.cpu_execution_accelerator:type_name -> flambeau.triton.v1.Optimization.Accelerators.Accelerator
+	36, // 42: flambeau.triton.v1.Optimization.Accelerators.Accelerator.parameters:type_name -> flambeau.triton.v1.Optimization.Accelerators.Accelerator.ParametersEntry
+	15, // 43: flambeau.triton.v1.ModelConfig.ParametersEntry.value:type_name -> flambeau.triton.v1.Parameter
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_triton_v1_model_config_proto_init() }
@@ -2587,7 +2573,7 @@ func file_triton_v1_model_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_triton_v1_model_config_proto_rawDesc), len(file_triton_v1_model_config_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   36,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +86,13 @@ class Context:  # as on TorchServe it compares by its attributes and has no hash
         """The header dict of row `idx` itself, fields' content types included."""
         return self._row(idx).get_request_properties()  # type: ignore[no-any-return]
 
+    def get_time_left(self, idx: int = 0) -> Optional[float]:
+        """Seconds until nobody waits for the response to row `idx` any more, 0.0 once that is so; None when there is no limit.
+
+        TorchServe has no such method. The earliest of the client's deadline and the model's response timeout counts. What takes longer is lost work.
+        """
+        return self._row(idx).get_time_left()  # type: ignore[no-any-return]
+
     def set_response_content_type(self, idx: int, value: str) -> None:
         """Set the content type of the response to row `idx`. Without it, and without a header of that name, there is none."""
         self.set_response_header(idx, "content-type", value)
@@ -138,8 +146,10 @@ def _header_key(default: str) -> str:
 class RequestProcessor:
     """Request headers and response status and headers of one row."""
 
-    def __init__(self, request_header: Dict[str, Any]) -> None:
+    def __init__(self, request_header: Dict[str, Any], deadline: int = 0) -> None:
+        """`deadline` is when nobody waits for the response any more: Unix time in nanoseconds, 0 for never."""
         self._request_header = request_header
+        self._deadline = deadline
         self._response_header: Dict[str, str] = {}
         self._status_code = 200
         self._reason_phrase: Optional[str] = None
@@ -147,6 +157,12 @@ class RequestProcessor:
     def get_request_property(self, key: str) -> Optional[Any]:
         """A request header, None if absent."""
         return self._request_header.get(key)
+
+    def get_time_left(self) -> Optional[float]:
+        """Seconds until nobody waits for the response any more, 0.0 once that is so; None when somebody waits without a limit."""
+        if not self._deadline:
+            return None
+        return max(self._deadline / 1e9 - time.time(), 0.0)
 
     def get_request_properties(self) -> Dict[str, Any]:
         """All request headers; the dict itself."""

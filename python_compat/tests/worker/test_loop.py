@@ -144,11 +144,13 @@ class H:
 """
 
 
-def test_what_torchserves_worker_dies_of_fails_the_batch_and_says_why(session: Session, tmp_path: Path) -> None:
+def test_what_torchserves_worker_dies_of_fails_its_own_request_and_says_why(session: Session, tmp_path: Path) -> None:
     session.load(make_model(tmp_path, {"h.py": UNSENDABLE}), "h.py")
     results = session.run(body(b"x"), body(b"y", id="2"))
-    assert [(r.reason, r.status, r.message) for r in results] == [("internal", 500, "Worker died.")] * 2
+    assert (results[0].reason, results[0].status, results[0].message) == ("internal", 500, "Worker died.")
     assert results[0].detail == "the value of response header 'X-N' is a int; it has to be a str"
+    assert results[1].body == b"x"
+    assert session.run(body(b"x"))[0].detail == results[0].detail, "a batch of one"
 
 
 STREAM = """

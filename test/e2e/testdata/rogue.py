@@ -1,4 +1,4 @@
-"""Does what the body says: sleeps, loops, forks, ends the process, or tells its process id."""
+"""Does what the body says: sleeps, loops, forks, ends the process, aborts, or tells its process id."""
 
 import multiprocessing
 import os
@@ -37,6 +37,9 @@ class Rogue:
 
     def exit(self, argument):
         os._exit(int(argument))
+
+    def abort(self, argument):
+        os.abort()
 
     def fork(self, argument):
         with multiprocessing.Pool(2) as pool:

@@ -26,6 +26,14 @@ type Model struct {
 	Source      string    `json:"source"`
 	Updating    *Update   `json:"updating"`
 	LastFailure *Failure  `json:"last_failure"`
+	Refused     *Refused  `json:"refused"` // nil without one lately
+}
+
+// Refused is what a version has refused in the last minutes.
+type Refused struct {
+	Reason string    `json:"reason"` // of the last one
+	At     time.Time `json:"at"`
+	Count  int64     `json:"count"`
 }
 
 // Update is a load that is to replace what serves.
@@ -119,4 +127,17 @@ type Batch struct {
 	PID      int       `json:"pid"`
 	Begun    time.Time `json:"begun"`
 	RanMS    float64   `json:"ran_ms"`
+}
+
+// Poisoned is one of GET /admin/models/M/poison.
+type Poisoned struct {
+	Version string    `json:"version"`
+	Digest  string    `json:"digest"`
+	Bytes   int64     `json:"bytes"`
+	Deaths  int       `json:"deaths"`
+	Last    time.Time `json:"last"`
+	Until   time.Time `json:"until"`
+	How     string    `json:"how"`
+	ID      string    `json:"id"`
+	Refused bool      `json:"refused"`
 }

@@ -27,6 +27,7 @@ type Description struct {
 	Weight      float64   `json:"weight"` // percent
 	Updating    *Update   `json:"updating"`
 	LastFailure *Failure  `json:"lastFailure"`
+	Refused     *Refused  `json:"refused"` // nil without one lately
 	Steps       []Step    `json:"steps"`
 	Queue       struct {
 		Remaining int `json:"remainingCapacity"`

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 
-from flambeau.worker.failure import HIGHEST_STATUS, LOWEST_STATUS, Unsendable, UnsupportedOutput
+from flambeau.worker.failure import HIGHEST_STATUS, LOWEST_STATUS, Unsendable, UnsupportedOutput, unsendable
 from flambeau.worker.frames import HANDLER_FAILED, INVALID_OUTPUT, RESPONSE_TOO_LARGE, Answer, Failure
 
 TYPE_CHECKING = False
@@ -33,8 +33,8 @@ class Encoder:
         """The results of a batch of `size` items for which the handler returned `returned`.
 
         `rows` is the number of rows that the handler left in its batch.
-        `streamed` says that intermediate pieces went out before. Raises UnsupportedOutput or Unsendable, which fail the
-        whole batch: TorchServe has no way to answer one request of a batch otherwise.
+        `streamed` says that intermediate pieces went out before. What no response can carry fails its own request; if that is
+        so for all of them, it raises Unsendable. Raises UnsupportedOutput, which fails the whole batch, as on TorchServe.
         """
         if not isinstance(returned, list):
             why = "the handler returned a %s; it must return a list with one element per request" % type(returned).__name__
@@ -47,18 +47,39 @@ class Encoder:
                 size,
             )
             return [Failure(INVALID_OUTPUT, 503, "number of batch response mismatched", why)] * size
-        results = []
+        results: List[Union[Answer, Failure]] = []
+        refused: List[Unsendable] = []
         for index, value in enumerate(returned):
-            streaming = self._mark_stream(value, context, index, streamed)
-            results.append(self._answer(value, context, index, streaming))
+            try:
+                streaming = self._mark_stream(value, context, index, streamed)
+                results.append(self._answer(value, context, index, streaming))
+            except Unsendable as err:
+                refused.append(err)
+                results.append(unsendable(str(err)))
+        if refused and len(refused) == size:
+            raise refused[0]
         return results
 
     def pieces(self, values: Any, context: Any, indexes: Any, size: int) -> List[Union[Answer, Failure]]:
-        """The results of a piece frame for a batch of `size` items: values[i] for each of `indexes`, nothing for the others."""
-        results = []
+        """The results of a piece frame for a batch of `size` items: values[i] for each of `indexes`, nothing for the others.
+
+        A piece that no response can carry fails its own request. Raises Unsendable when there is no other piece, so that the
+        handler learns of it; and UnsupportedOutput.
+        """
+        results: List[Union[Answer, Failure]] = []
+        refused: List[Unsendable] = []
+        good = 0
         for index in range(size):
             context.set_response_header(index, STREAM_HEADER, "true")
-            results.append(self._answer(values[index] if index in indexes else b"", context, index, True))
+            mine = index in indexes
+            try:
+                results.append(self._answer(values[index] if mine else b"", context, index, True))
+                good += mine
+            except Unsendable as err:
+                refused.append(err)
+                results.append(unsendable(str(err)))
+        if refused and not good:
+            raise refused[0]
         return results
 
     @staticmethod

@@ -30,12 +30,17 @@ class UnsupportedOutput(Exception):
     """The handler answered with a value that has no encoding."""
 
 
+def unsendable(why: str) -> Failure:
+    """The result of a request whose answer no response can carry: TorchServe's, whose worker is dead then. This one goes on."""
+    return Failure(INTERNAL, 500, "Worker died.", why)
+
+
 def failure_of(error: BaseException, folder: str) -> Union[Answer, Failure]:
     """The result for each item of a batch whose handler, in `folder`, raised `error`: as TorchServe answers it."""
     if isinstance(error, UnsupportedOutput):
         return Failure(INVALID_OUTPUT, 503, "Unsupported model output data type.", _said(error, folder))
     if isinstance(error, Unsendable):
-        return Failure(INTERNAL, 500, "Worker died.", _said(error, folder))
+        return unsendable(_said(error, folder))
     detail = describe(error)
     if isinstance(error, MemoryError):
         return Failure(OUT_OF_MEMORY, 507, "Out of resources", detail)
@@ -52,7 +57,7 @@ def _asked_for(error: Any, detail: str) -> Union[Answer, Failure]:
     message, code = error.message, error.error_code
     if not isinstance(message, str) or not hasattr(type(code), "__index__"):
         what = "PredictionException(%r, %r) needs a str and an int" % (message, code)
-        return Failure(INTERNAL, 500, "Worker died.", "%s\n%s" % (what, detail))
+        return unsendable("%s\n%s" % (what, detail))
     code = int(code)
     if code == 200:
         return Answer(b"error", 200)
@@ -115,7 +120,7 @@ def _places(error: BaseException, folder: str) -> Tuple[str, str]:
         place = "%s:%d" % (_short(name, folder), step.tb_lineno)
         if name.startswith("<"):
             pass  # no file: the import system, or code that was made on the spot
-        elif os.path.realpath(name).startswith(here):
+        elif _real(name).startswith(here):
             mine = place
         elif not name.startswith(_OURS):
             other = place
@@ -125,8 +130,15 @@ def _places(error: BaseException, folder: str) -> Tuple[str, str]:
 
 def _short(path: str, folder: str) -> str:
     here = os.path.join(os.path.realpath(folder), "")
-    real = os.path.realpath(path)
+    real = _real(path)
     return real[len(here) :] if real.startswith(here) else path
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # code that was made on the spot may have a name that no file can have
+        return path
 
 
 def describe(error: BaseException) -> str:

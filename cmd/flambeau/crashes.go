@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/client"
+	"github.com/flambeau-serve/flambeau/plugins/crashes"
+)
+
+// shownLines is how many of the last lines of a crash are shown; --json has all that is kept.
+const shownLines = 10
+
+// showCrashes is `flambeau show --crashes`.
+func (p *program) showCrashes(ctx context.Context, prog string, c *client.Client, name, version string, asJSON bool) int {
+	query := url.Values{}
+	if version != "" {
+		query.Set("version", version)
+	}
+	answer, err := c.Ask(ctx, http.MethodGet, query, nil, "admin", "models", name, "crashes")
+	if err != nil {
+		return p.askFailed(prog, err)
+	}
+	raw, err := listIn(answer, "crashes")
+	if err != nil {
+		return p.fail(prog, err)
+	}
+	all, err := decoded[crashes.Record](raw)
+	if err != nil {
+		return p.fail(prog, err)
+	}
+	if asJSON {
+		return p.printJSON(prog, raw)
+	}
+	if len(all) == 0 {
+		printf(p.stdout, "no worker has crashed\n")
+		return exitOK
+	}
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	for i := range all {
+		if i > 0 {
+			printf(w, "\n")
+		}
+		p.printCrash(w, &all[i])
+	}
+	return p.flush(prog, w)
+}
+
+func (p *program) printCrash(w *tabwriter.Writer, r *crashes.Record) {
+	printf(w, "crash\t%s: %s\n", printable(string(r.Reason)), oneLine(r.Crash.String()))
+	printf(w, "model\t%s %s, generation %d\n", printable(r.Model), printable(r.Version), r.Generation)
+	printf(w, "worker\t%d (pid %d), started again %d times before\n", r.Worker, r.PID, r.Restarts)
+	printf(w, "ended\t%s (%s), after %s and %d batches%s\n", r.At.Local().Format(time.DateTime), p.ago(r.At),
+		time.Duration(r.Ran*float64(time.Second)).Round(time.Millisecond), r.Served, map[bool]string{true: ", while it loaded the model"}[r.Loading])
+	printf(w, "memory\t%s\n", memoryText(r))
+	for i := range r.Requests {
+		q := &r.Requests[i]
+		parts := make([]string, len(q.Parts))
+		for n, part := range q.Parts {
+			parts[n] = fmt.Sprintf("%s %s %s", printable(part.Name), printable(orDash(part.ContentType)), bytesText(int64(part.Bytes)))
+		}
+		printf(w, "request\t%s, batch %d, for %s: %s\n", printable(q.ID), q.Batch, time.Duration(q.Ran*float64(time.Second)).Round(time.Millisecond), strings.Join(parts, ", "))
+	}
+	if r.LeftOut > 0 {
+		printf(w, "\tand %d requests more\n", r.LeftOut)
+	}
+	lines := r.Lines
+	if len(lines) > shownLines {
+		lines = lines[len(lines)-shownLines:]
+	}
+	for _, l := range lines {
+		printf(w, "%s\t%s\n", printable(l.Stream), printable(l.Text))
+	}
+}
+
+func memoryText(r *crashes.Record) string {
+	m := &r.Memory
+	text := "not known"
+	if m.Peak > 0 {
+		text = bytesText(m.Peak) + " at most"
+	}
+	if m.Limit > 0 {
+		text += fmt.Sprintf("; a limit of %s (%s)", bytesText(m.Limit), printable(m.LimitOf))
+	}
+	if m.Evidence != "" {
+		text += "; " + oneLine(m.Evidence)
+	}
+	return text
+}

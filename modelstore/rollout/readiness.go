@@ -1,0 +1,66 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Readiness is how many workers of a version can take requests, and when the next one will.
+type Readiness struct {
+	Ready, Total int
+	// Next is when a worker that is not ready is expected to be: its pause before the start, and what the last start took. Known says whether there is one.
+	Next  time.Duration
+	Known bool
+}
+
+// usualStart is how long a start is taken to last that nothing is known of.
+const usualStart = 2 * time.Second
+
+// Readiness tells about the workers of the generation that serves.
+func (v *Version) Readiness() Readiness {
+	v.mu.Lock()
+	workers := slices.Clone(v.current.Load().workers)
+	v.mu.Unlock()
+	r := Readiness{Total: len(workers)}
+	now := time.Now()
+	for _, w := range workers {
+		ready, next, known := w.expected(now)
+		if ready {
+			r.Ready++
+		}
+		if known && (!r.Known || next < r.Next) {
+			r.Next, r.Known = next, true
+		}
+	}
+	return r
+}
+
+// expected says whether the worker is ready, and else how long it will take until it is; known is false for one that has given up or is to end.
+func (w *worker) expected(now time.Time) (ready bool, next time.Duration, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	usual := cmp.Or(w.usual, usualStart)
+	switch {
+	case w.failed || w.leaving:
+		return false, 0, false
+	case w.waiting:
+		return false, max(w.startsAt.Sub(now), 0) + usual, true
+	case w.current == nil:
+		return false, usual, true
+	}
+	if s, _ := w.current.read(); s == Ready {
+		return true, 0, false
+	}
+	if w.startsAt.IsZero() { // its first start
+		return false, max(usual-now.Sub(w.created), usual/2), true //nolint:mnd // longer than usual: nobody knows
+	}
+	return false, max(usual-now.Sub(w.startsAt), usual/2), true //nolint:mnd // the same
+}
+
+// pausing notes when the next start is.
+func (w *worker) pausing(pause time.Duration) {
+	w.mu.Lock()
+	w.startsAt = time.Now().Add(pause)
+	w.mu.Unlock()
+}
