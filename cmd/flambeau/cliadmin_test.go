@@ -67,8 +67,14 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"/admin/store": `{"entries": [
 			{"path": "m.mar", "kind": "mar", "state": "settled", "reason": "", "since": "2026-01-02T03:07:05Z", "bytes": 3145728, "model": "m", "version": "1.0", "digest": "` + digest1 + `", "decision": "serving", "why": ""},
 			{"path": "n.mar", "kind": "mar", "state": "changing", "reason": "still growing: 12 bytes", "since": "2026-01-02T03:07:09Z", "bytes": 12, "model": "", "version": "", "digest": "", "decision": "", "why": ""}]}`,
-		"/admin/models/m/slow":          slowRequests,
-		"/admin/requests/id-1":          slowRequests,
+		"/admin/models/m/slow": slowRequests,
+		"/admin/requests/id-1": slowRequests,
+		"/admin/models/m/poison": `{"poison": [
+			{"version": "1.0", "digest": "0123456789abcdef", "bytes": 3, "deaths": 2, "first": "2026-01-02T03:06:00Z", "last": "2026-01-02T03:07:00Z",
+			 "until": "2026-01-02T03:17:00Z", "how": "signal: aborted\ncore dumped", "id": "id\u001b1", "refused": true},
+			{"version": "1.0", "digest": "ffffffff01234567", "bytes": 7, "deaths": 1, "first": "2026-01-02T03:06:00Z", "last": "2026-01-02T03:06:00Z",
+			 "until": "2026-01-02T03:16:00Z", "how": "exit status 1", "id": "b", "refused": false}]}`,
+		"DELETE /admin/models/m/poison": `{"lifted": 1}`,
 		"POST /admin/models/m/rollback": `{"model": "m", "version": "1.0", "digest": "` + digest2 + `", "source": "m.mar"}`,
 		"POST /admin/models/m/reload":   `{"status": "ok"}`,
 		"/models/m/all": `[{"modelName": "m", "modelVersion": "1.0", "modelUrl": "m.mar", "batchSize": 8, "workers": [{"id": "9000", "startTime": "s", "status": "READY", "memoryUsage": 0, "pid": 7,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -62,7 +63,7 @@ func (p *program) printCrash(w *tabwriter.Writer, r *crashes.Record) {
 		q := &r.Requests[i]
 		parts := make([]string, len(q.Parts))
 		for n, part := range q.Parts {
-			parts[n] = fmt.Sprintf("%s %s %s", printable(part.Name), printable(orDash(part.ContentType)), bytesText(int64(part.Bytes)))
+			parts[n] = fmt.Sprintf("%s (%s, %d bytes)", printable(part.Name), cmp.Or(printable(part.ContentType), "no content type"), part.Bytes)
 		}
 		printf(w, "request\t%s, batch %d, for %s: %s\n", printable(q.ID), q.Batch, time.Duration(q.Ran*float64(time.Second)).Round(time.Millisecond), strings.Join(parts, ", "))
 	}

@@ -14,8 +14,6 @@ import (
 const (
 	modelAPIHint = "Models can be registered and unregistered over the API only when the server is started with enable_model_api=true (--enable-model-api)."
 	mostListed   = 100
-	// mostWorkers of a model may be asked for. TorchServe takes any number, and ends for want of memory.
-	mostWorkers = 10_000
 )
 
 // isManagement says whether a path is the management API's, whatever becomes of it there.
@@ -153,9 +151,6 @@ func (a *API) scale(q *request, ref infer.ModelRef, params []pair) (answer, erro
 	if minimum < 0 {
 		return answer{}, a.negativeWorkers(ref, maximum)
 	}
-	if minimum > mostWorkers {
-		return answer{}, tooManyWorkers("min_worker", minimum)
-	}
 	ctx, cancel := a.detached(q)
 	defer cancel()
 	if err := a.opts.Models.Scale(ctx, ref, minimum, maximum, synchronous); err != nil {
@@ -165,10 +160,6 @@ func (a *API) scale(q *request, ref infer.ModelRef, params []pair) (answer, erro
 		return acceptedAnswer(), nil
 	}
 	return statusAnswer("Workers scaled to " + strconv.Itoa(minimum) + " for model: " + ref.Name + shown), nil
-}
-
-func tooManyWorkers(parameter string, n int) error {
-	return fault.Newf(fault.BadRequest, "%s is %d: a model cannot have more than %d workers.", parameter, n, mostWorkers)
 }
 
 // negativeWorkers refuses numbers below zero: with TorchServe's words where it fails on them, without touching a worker.

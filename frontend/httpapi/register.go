@@ -104,8 +104,6 @@ func (reg registration) spec() (rollout.Spec, error) {
 		return rollout.Spec{}, fault.New(fault.BadRequest, "Invalid RuntimeType value: "+*reg.runtime, nil)
 	case *reg.url == "":
 		return rollout.Spec{}, fault.New(fault.ModelNotFound, "empty url", nil)
-	case reg.workers != nil && *reg.workers > mostWorkers:
-		return rollout.Spec{}, tooManyWorkers("initial_workers", *reg.workers)
 	}
 	return rollout.Spec{
 		URL: *reg.url, Name: orEmpty(reg.name), Handler: orEmpty(reg.handler), Runtime: orEmpty(reg.runtime),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -68,9 +69,12 @@ func TestRecycleByRequests(t *testing.T) {
 // TestRecycleByMemory replaces the worker whose memory has grown, and no other; a limit below what a model needs to load is told, and tried rarely.
 func TestRecycleByMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sizes := map[int]int64{}
+		var sizes sync.Map // of processes, in bytes
 		h, c := elastic(t, handler(10*time.Millisecond, time.Second), archives{"a.mar": worn(archive.Recycle{MemoryMiB: 100}, "", 2)}, func(o *Options) {
-			o.Resident = func(pid int) int64 { return sizes[pid] }
+			o.Resident = func(pid int) int64 {
+				size, _ := sizes.LoadOrStore(pid, int64(1<<20))
+				return size.(int64) //nolint:forcetypeassert // only such are stored
+			}
 		})
 		pid := 0
 		start := h.launcher.LaunchFunc
@@ -83,7 +87,7 @@ func TestRecycleByMemory(t *testing.T) {
 		register(t, h, Spec{URL: "a.mar", Synchronous: true})
 		c.send("a", 2, time.Minute)
 		first := h.describe(t, "a").Workers
-		sizes[first[1].PID] = 101 << 20
+		sizes.Store(first[1].PID, int64(101<<20))
 		c.send("a", 2, time.Minute)
 		d := h.describe(t, "a")
 		if d.Workers[0].PID != first[0].PID || d.Workers[1].PID == first[1].PID {
@@ -94,9 +98,9 @@ func TestRecycleByMemory(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		for i := range 100 { // from now on they are born so large
-			sizes[1<<30+pid+1+i] = 200 << 20
+			sizes.Store(1<<30+pid+1+i, int64(200<<20))
 		}
-		sizes[d.Workers[0].PID] = 101 << 20
+		sizes.Store(d.Workers[0].PID, int64(101<<20))
 		c.send("a", 2, 10*time.Minute)
 		var told, done int
 		for _, change := range c.take(ChangeRecycled, ChangeRecycleFailed) {

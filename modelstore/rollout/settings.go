@@ -184,7 +184,8 @@ func (o *Options) workers(s Spec, preset Preset, y *archive.Settings) (minWorker
 	return n, n
 }
 
-// mostWorkers is how many processes one version may start: a larger number is a slip of the pen, and would take the machine with it.
+// mostWorkers is how many processes one version may start: a larger number is a slip of the pen, and would take the machine with it, as it does with
+// TorchServe.
 const mostWorkers = 1024
 
 // startable refuses numbers of workers that no machine has room for.

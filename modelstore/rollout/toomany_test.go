@@ -3,8 +3,11 @@ package rollout
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/plugins/backendtest"
 )
 
 func TestTooManyWorkers(t *testing.T) {
@@ -13,4 +16,22 @@ func TestTooManyWorkers(t *testing.T) {
 			t.Errorf("%d workers: %v", n, err)
 		}
 	}
+}
+
+func TestTooManyWorkersAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, &backendtest.Launcher{}, archives{"m": named("m", "1.0")}, nil)
+		defer h.end(t)
+		many := mostWorkers + 1
+		if _, err := h.Register(t.Context(), Spec{URL: "m", InitialWorkers: &many}); !fault.Is(err, fault.BadRequest) {
+			t.Errorf("registered with %d workers: %v", many, err)
+		}
+		one := 1
+		if _, err := h.Register(t.Context(), Spec{URL: "m", InitialWorkers: &one, Synchronous: true}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Scale(t.Context(), infer.ModelRef{Name: "m"}, math.MaxInt32, math.MaxInt32, false); !fault.Is(err, fault.BadRequest) {
+			t.Errorf("scaled: %v", err)
+		}
+	})
 }

@@ -57,6 +57,7 @@ func (e *ending) fault() error {
 	how := e.exit.String()
 	if e.crash != nil {
 		f.Cause = &backend.CrashError{Crash: e.crash, Cause: e.cause}
+		how = e.crash.String()
 		if e.crash.Reason == backend.CrashOutOfMemory {
 			f.Kind, f.Message, f.Hint = fault.BackendOutOfMemory, outOfMemoryText(e.crash.Memory), outOfMemoryHint
 			how += "; " + e.crash.Memory.Evidence

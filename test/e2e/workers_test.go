@@ -32,7 +32,7 @@ class Handler:
                 print("the last words", flush=True)
                 os.abort()
             if body == "grow":
-                self.kept.append(bytearray(64 << 20))
+                self.kept.append(bytearray(b"x") * (64 << 20))
             time.sleep(0.05)
             answers.append("%d %s" % (os.getpid(), os.environ.get("OMP_NUM_THREADS", "-")))
         return answers
@@ -105,7 +105,7 @@ func TestWorkersFollowTheLoad(t *testing.T) {
 // TestRecycledWorkers are replaced after so many requests, or when they have grown, and nobody notices.
 func TestRecycledWorkers(t *testing.T) {
 	box := NewBox(t)
-	s := box.working(t, "minWorkers: 1\nmaxWorkers: 1\nrecycle:\n  requests: 20\n  memoryMb: 200\n", nil)
+	s := box.working(t, "minWorkers: 1\nmaxWorkers: 1\nrecycle:\n  requests: 20\n", nil)
 	pid := string(s.MustAsk(t, http.StatusOK, http.MethodPost, s.Inference+"/predictions/w", []byte("x")).Body)
 	s.crowd(t, 2, 4*time.Second)
 	if now := string(s.MustAsk(t, http.StatusOK, http.MethodPost, s.Inference+"/predictions/w", []byte("x")).Body); now == pid {
@@ -115,12 +115,14 @@ func TestRecycledWorkers(t *testing.T) {
 	if len(recycled) == 0 || !strings.Contains(recycled[0].Reason, "recycle.requests is 20") || recycled[0].Who != "recycle" {
 		t.Fatalf("the events are\n%s", Lines(recycled))
 	}
+	s.Stop(t)
+	s = box.working(t, "minWorkers: 1\nmaxWorkers: 1\nrecycle:\n  memoryMb: 200\n", nil)
 	for range 4 {
 		s.MustAsk(t, http.StatusOK, http.MethodPost, s.Inference+"/predictions/w", []byte("grow"))
 	}
 	if !Eventually(30*time.Second, func() bool {
 		all := s.Events(t, "model=w&kind=recycled")
-		return strings.Contains(all[len(all)-1].Reason, "recycle.memoryMb is 200")
+		return len(all) > 0 && strings.Contains(all[len(all)-1].Reason, "recycle.memoryMb is 200")
 	}) {
 		t.Errorf("it may grow: %s", Lines(s.Events(t, "model=w")))
 	}
@@ -188,6 +190,6 @@ func TestCrashesAreTold(t *testing.T) {
 	if all := s.Events(t, "model=w&kind=worker_failed"); len(all) < 3 || !strings.Contains(all[len(all)-1].Reason, "wedged") {
 		t.Errorf("the events are\n%s", Lines(all))
 	}
-	shown := box.Flambeau(t, "show", "w", "--crashes", "--address", s.Management)
-	requireTexts(t, "flambeau show --crashes", shown, []string{"wedged", "timed_out", "SIGABRT", "the last words", "generation 1"})
+	shown := box.Flambeau(t, "show", "w", "--crashes", "--url", s.Management)
+	requireTexts(t, "flambeau show --crashes", shown, []string{"wedged", "timed_out", "killed by signal 6 (aborted)", "the last words", "generation 1"})
 }
