@@ -93,6 +93,10 @@ swaps: ## Change models 1,000 times under load, with kills and broken archives, 
 bench-onnx: ## Compare servers of ONNX models in one run, and with ONNX Runtime in a tight loop (needs ../shared/bench)
 	@tools/bench-onnx.sh
 
+.PHONY: bench-scheduling
+bench-scheduling: ## Measure batching with real processes: a lone client, and 64 clients beside a grid over size and delay (needs Java)
+	@tools/bench-scheduling.sh
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (20s)
 	@tools/fuzz.sh

@@ -12,8 +12,8 @@ import (
 
 // admin is what is behind /admin. The deployer is nil for a server that does not watch its model store.
 func (c *core) admin(deployer *deploy.Deployer, d *drain) *httpapi.Admin {
-	a := &httpapi.Admin{Latency: c.dispatcher, Traffic: keptTraffic{c.models, c.traffic}, Journal: journal{c.ledger}, Drain: d, Poison: poisonAdmin{c.models, c.poison}}
-	a.Crashes = crashBook{c.crashes}
+	a := &httpapi.Admin{Latency: c.dispatcher, Refused: c.dispatcher, Traffic: keptTraffic{c.models, c.traffic}, Journal: journal{c.ledger}, Drain: d, Poison: poisonAdmin{c.models, c.poison}}
+	a.Crashes, a.Tuning = crashBook{c.crashes}, c.dispatcher
 	if c.history != nil {
 		a.Requests = c.history
 	}

@@ -19,7 +19,7 @@ func TestONNXRuntimeOfTheBackend(t *testing.T) {
 		"silent": {"exit 0", ""},
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		got := onnxRuntime(func(string, int) (backend.ProcessSpec, error) {

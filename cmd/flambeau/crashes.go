@@ -15,7 +15,7 @@ import (
 )
 
 // shownLines is how many of the last lines of a crash are shown; --json has all that is kept.
-const shownLines = 10
+const shownLines = 20
 
 // showCrashes is `flambeau show --crashes`.
 func (p *program) showCrashes(ctx context.Context, prog string, c *client.Client, name, version string, asJSON bool) int {

@@ -72,6 +72,7 @@ func (p *program) commands() []command {
 		{name: "poison", about: "list the requests that end workers, and let them be tried again", run: p.poison},
 		{name: "store", about: "list the model store and what was decided about each archive", run: p.store},
 		{name: "traffic", about: "labels, weights and A/B tests of a model's versions", run: p.traffic, group: "change what a server does"},
+		{name: "tune", about: "show what was found for a model's latency goal, and keep it", run: p.tune},
 		{name: "rollback", about: "make an earlier archive of a model serve again", run: p.rollback},
 		{name: "reload", about: "look at a model's files again", run: p.reload},
 		{name: "config", about: "show the settings and where each came from", run: p.config, group: "the rest"},

@@ -146,7 +146,7 @@ func (m *measures) Changed(c rollout.Change) {
 		if c.Actor.Who == "autoscale" {
 			m.metrics.Autoscaled(c.Ref, c.Workers > c.Before)
 		}
-	case rollout.ChangeDefault, rollout.ChangeRolledBack:
+	case rollout.ChangeDefault, rollout.ChangeRolledBack, rollout.ChangeTuned:
 	case rollout.ChangeUpdating, rollout.ChangeDrained, rollout.ChangeWorkerFailed: // something else says what came of it
 		return
 	case rollout.ChangeUnregistered, rollout.ChangeTraffic: // the first has no metrics any more, the second is of no version

@@ -3,7 +3,10 @@ package main
 import (
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +28,34 @@ func limitMemory(environ []string, log *slog.Logger) {
 			return
 		}
 	}
+}
+
+// roomForGarbage lets garbage take some dozen megabytes before it is collected, or as much as what lives, unless GOGC says something else. What lives is small beside
+// the bodies of requests, so that the collector would run with every few of them.
+func roomForGarbage(environ []string) {
+	if !slices.ContainsFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, "GOGC=") }) {
+		tendGarbage(usualPercent)
+	}
+}
+
+// tendGarbage goes by what lives after each collection. percent is GOGC's value now.
+func tendGarbage(percent int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	if wanted := garbagePercent(live[0].Value.Uint64()); wanted < percent || wanted > percent+percent/4 { // setting it stops everything for a moment
+		percent = wanted
+		debug.SetGCPercent(percent)
+	}
+	collected := &struct{ self any }{} // found to be garbage by the next collection
+	runtime.AddCleanup(collected, tendGarbage, percent)
+}
+
+const usualPercent = 100 // of GOGC
+
+// garbagePercent is GOGC for a heap in which so much lives.
+func garbagePercent(live uint64) int {
+	const room, least = 32 << 20, 2 << 20
+	return max(usualPercent, int(room*usualPercent/max(live, least)))
 }
 
 // cgroupLimit reads a limit, if the file has one.

@@ -105,6 +105,7 @@ func (p *program) runLogged(ctx context.Context, prog string, cfg *config.Config
 		return p.fail(prog, err)
 	}
 	limitMemory(p.environ, logs.Server())
+	roomForGarbage(p.environ)
 	logSettings(cfg, logs.Server())
 	err = runServer(ctx, cfg, prog == "torchserve", logs, show)
 	if err = errors.Join(err, logs.Close()); err != nil {

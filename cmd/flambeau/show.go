@@ -19,7 +19,7 @@ func (p *program) show(ctx context.Context, args []string) int {
 	parsed, status := p.parse(&argparse.Command{
 		Prog: prog, Positional: "MODEL[/VERSION]", Least: 1, Most: 1,
 		Options: clientOptions(argparse.Option{Names: []string{"--crashes"}, Help: "Show the last crashes of its workers instead, the latest first: how, when, with which requests, and their last words."}),
-		About: "Show everything about a model: of all its versions, or of the one that is named by its number or a label.",
+		About:   "Show everything about a model: of all its versions, or of the one that is named by its number or a label.",
 	}, args)
 	if parsed == nil {
 		return status

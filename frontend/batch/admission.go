@@ -44,14 +44,18 @@ func (q *Queue) admit(p *pending) (victim *pending, err error) {
 	limit := q.policy.MaxItems + free*q.policy.MaxBatch
 	switch full := n >= limit; {
 	case q.policy.IdleOnly && n >= free*q.policy.MaxBatch:
-		return nil, q.refusal(refused{kind: fault.Overloaded, free: free, setting: settingTickets, hint: "send again when a worker is idle, or let requests wait",
-			message: "no worker is idle, and the model takes requests for idle workers only (useJobTicket)"})
+		return nil, q.refusal(refused{
+			kind: fault.Overloaded, free: free, setting: settingTickets, hint: "send again when a worker is idle, or let requests wait",
+			message: "no worker is idle, and the model takes requests for idle workers only (useJobTicket)",
+		})
 	case !q.policy.IdleOnly && q.shared(p) && mine >= q.share() && mine < n:
 		return nil, q.overShare(p, n, mine, free)
 	case !q.policy.IdleOnly && full:
 		if victim = q.greedy(p); victim == nil {
-			return nil, q.refusal(refused{kind: fault.Overloaded, free: free, ahead: n - limit + 1, setting: settingQueue,
-				hint: hintQueue, message: fmt.Sprintf("the queue is full: %d of %d requests wait", n, q.policy.MaxItems)})
+			return nil, q.refusal(refused{
+				kind: fault.Overloaded, free: free, ahead: n - limit + 1, setting: settingQueue,
+				hint: hintQueue, message: fmt.Sprintf("the queue is full: %d of %d requests wait", n, q.policy.MaxItems),
+			})
 		}
 		n--
 	}
@@ -60,9 +64,11 @@ func (q *Queue) admit(p *pending) (victim *pending, err error) {
 		bytes -= victim.item.Size()
 	}
 	if q.policy.MaxBytes > 0 && n > 0 && bytes+size > q.policy.MaxBytes {
-		return nil, q.refusal(refused{kind: fault.Overloaded, free: free, ahead: 1, setting: settingBytes, hint: "send less, or smaller requests, or add workers",
+		return nil, q.refusal(refused{
+			kind: fault.Overloaded, free: free, ahead: 1, setting: settingBytes, hint: "send less, or smaller requests, or add workers",
 			message: fmt.Sprintf("the queue is full: %d of %d bytes wait", q.bytes, q.policy.MaxBytes),
-			more:    []fault.Number{fault.Count("bytes_limit", q.policy.MaxBytes), fault.Count("bytes_request", size)}})
+			more:    []fault.Number{fault.Count("bytes_limit", q.policy.MaxBytes), fault.Count("bytes_request", size)},
+		})
 	}
 	if !q.policy.Budget.take(size) {
 		return nil, q.refusal(q.policy.Budget.refused(size, free))
@@ -112,22 +118,26 @@ func (q *Queue) greedy(p *pending) *pending {
 
 // overShare refuses a client that has its share while others wait; q.mu is held.
 func (q *Queue) overShare(p *pending, n, mine, free int) error {
-	return q.refusal(refused{kind: fault.ClientShare, free: free, ahead: len(q.waiting.held), setting: settingShare,
+	return q.refusal(refused{
+		kind: fault.ClientShare, free: free, ahead: len(q.waiting.held), setting: settingShare,
 		hint:    "send less at the same time, or let clients have more of the queue while others wait",
 		message: fmt.Sprintf("this client has %d of the %d requests that wait, and may have %d while others wait, too", mine, n, q.share()),
-		more:    []fault.Number{fault.Count("client_waiting", q.waiting.held[p.item.Client]), fault.Count("client_limit", q.share())}})
+		more:    []fault.Number{fault.Count("client_waiting", q.waiting.held[p.item.Client]), fault.Count("client_limit", q.share())},
+	})
 }
 
 // displaced is the answer to a request that had to go for one of a client that had less.
 func (q *Queue) displaced(p *pending) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.refusal(refused{kind: fault.ClientShare, free: q.pool.Free(), ahead: len(q.waiting.held), setting: settingShare,
+	return q.refusal(refused{
+		kind: fault.ClientShare, free: q.pool.Free(), ahead: len(q.waiting.held), setting: settingShare,
 		hint:    "send less at the same time, or let clients have more of the queue while others wait",
 		message: fmt.Sprintf("the queue is full, this client had more than its share of it, which is %d, and another one wants a place", q.share()),
 		more: []fault.Number{
 			fault.Count("client_waiting", q.waiting.held[p.item.Client]), fault.Count("client_limit", q.share()), fault.Millis("waited_ms", time.Since(p.arrived)),
-		}})
+		},
+	})
 }
 
 // refused is what a refusal says.
@@ -142,9 +152,11 @@ type refused struct {
 // refused says that the queues together hold what they may.
 func (b *Budget) refused(size int64, free int) refused {
 	used, limit := b.Used()
-	return refused{kind: fault.ServerBytes, free: free, setting: settingServer, hint: "send again later or to another server, or send smaller requests",
+	return refused{
+		kind: fault.ServerBytes, free: free, setting: settingServer, hint: "send again later or to another server, or send smaller requests",
 		message: fmt.Sprintf("the queues of all models hold %d of %d bytes", used, limit),
-		more:    []fault.Number{fault.Count("server_bytes", used), fault.Count("server_bytes_limit", limit), fault.Count("bytes_request", size)}}
+		more:    []fault.Number{fault.Count("server_bytes", used), fault.Count("server_bytes_limit", limit), fault.Count("bytes_request", size)},
+	}
 }
 
 // refusal adds what the queue knows to a refusal; q.mu is held.
@@ -190,13 +202,23 @@ func isLate(cause error) bool {
 
 // lateIn makes the error of a request whose time was over before a worker took it.
 func lateIn(p *pending, cause error) refused {
-	r := refused{kind: fault.QueueTimeout, message: "the request's time was over before a worker took it", hint: "give requests more time, add workers, or send less",
-		more: []fault.Number{fault.Millis("waited_ms", time.Since(p.arrived))}}
+	r := refused{
+		kind: fault.QueueTimeout, message: "the request's time was over before a worker took it", hint: "give requests more time, add workers, or send less",
+		more: []fault.Number{fault.Millis("waited_ms", time.Since(p.arrived))},
+	}
 	if f, ok := errors.AsType[*fault.Error](cause); ok {
 		r.message, r.setting = f.Message+", which it spent in the queue", f.Setting
 		r.more = append(r.more, f.Numbers...)
 	}
 	return r
+}
+
+// because adds a cause that is no fault: the words of one are the error's own.
+func because(e *fault.Error, cause error) error {
+	if _, said := errors.AsType[*fault.Error](cause); !said {
+		e.Cause = cause
+	}
+	return e
 }
 
 // late explains why a request that nobody waits for any more has no answer; waited says whether it was still in the queue.
@@ -207,9 +229,7 @@ func (q *Queue) late(p *pending, cause error, waited bool) error {
 	r := lateIn(p, cause)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e := q.refusal(r)
-	e.Cause = cause
-	return e
+	return because(q.refusal(r), cause)
 }
 
 // enter lets a request wait in its sequence, or refuses it.
@@ -222,21 +242,27 @@ func (s *Sequences) enter(p *pending) error {
 	q, fresh := s.open[p.item.Sequence], false
 	if q == nil {
 		if len(s.open) >= s.policy.MaxSequences {
-			return s.refusal(refused{kind: fault.Overloaded, setting: settingOpen, hint: "end sequences that are over, or raise maxNumSequence",
-				message: fmt.Sprintf("%d of %d sequences are open (maxNumSequence)", len(s.open), s.policy.MaxSequences)})
+			return s.refusal(refused{
+				kind: fault.Overloaded, setting: settingOpen, hint: "end sequences that are over, or raise maxNumSequence",
+				message: fmt.Sprintf("%d of %d sequences are open (maxNumSequence)", len(s.open), s.policy.MaxSequences),
+			})
 		}
 		q, fresh = &sequence{id: p.item.Sequence, begun: p.arrived}, true
 	}
 	if n := q.jobs.Len(); n >= s.policy.MaxItems {
-		return s.refusal(refused{kind: fault.Overloaded, setting: settingSequence, hint: "send a sequence's requests one after another, or raise maxSequenceJobQueueSize",
+		return s.refusal(refused{
+			kind: fault.Overloaded, setting: settingSequence, hint: "send a sequence's requests one after another, or raise maxSequenceJobQueueSize",
 			message: fmt.Sprintf("%d of %d requests of the sequence wait (maxSequenceJobQueueSize)", n, s.policy.MaxItems),
-			more:    []fault.Number{fault.Count("sequence_waiting", n), fault.Count("sequence_limit", s.policy.MaxItems)}})
+			more:    []fault.Number{fault.Count("sequence_waiting", n), fault.Count("sequence_limit", s.policy.MaxItems)},
+		})
 	}
 	size := p.item.Size()
 	if s.policy.MaxBytes > 0 && s.waiting > 0 && s.bytes+size > s.policy.MaxBytes {
-		return s.refusal(refused{kind: fault.Overloaded, setting: settingBytes, hint: "send less, or smaller requests, or add workers",
+		return s.refusal(refused{
+			kind: fault.Overloaded, setting: settingBytes, hint: "send less, or smaller requests, or add workers",
 			message: fmt.Sprintf("the queue is full: %d of %d bytes wait", s.bytes, s.policy.MaxBytes),
-			more:    []fault.Number{fault.Count("bytes_limit", s.policy.MaxBytes), fault.Count("bytes_request", size)}})
+			more:    []fault.Number{fault.Count("bytes_limit", s.policy.MaxBytes), fault.Count("bytes_request", size)},
+		})
 	}
 	if !s.policy.Budget.take(size) {
 		return s.refusal(s.policy.Budget.refused(size, 0))
@@ -287,7 +313,5 @@ func (s *Sequences) late(p *pending, cause error, waited bool) error {
 	r := lateIn(p, cause)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.refusal(r)
-	e.Cause = cause
-	return e
+	return because(s.refusal(r), cause)
 }

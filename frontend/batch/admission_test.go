@@ -168,7 +168,12 @@ func TestAGreedyClientMakesRoom(t *testing.T) {
 		w := newWorkers(1, lasting(time.Second))
 		q, end := running(t, w, Policy{MaxItems: 4, MaxBatch: 1, Share: 0.5})
 		errs := map[string]error{}
-		var mu sync.Mutex
+		var mu sync.Mutex // guards errs
+		errOf := func(id string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return errs[id]
+		}
 		var all sync.WaitGroup
 		send := func(client, id string) {
 			all.Go(func() {
@@ -183,24 +188,24 @@ func TestAGreedyClientMakesRoom(t *testing.T) {
 			send("a", "a"+strconv.Itoa(i))
 		}
 		send("a", "a5")
-		if !fault.Is(errs["a5"], fault.Overloaded) {
-			t.Errorf("alone, over the limit: %v", errs["a5"])
+		if !fault.Is(errOf("a5"), fault.Overloaded) {
+			t.Errorf("alone, over the limit: %v", errOf("a5"))
 		}
 		send("b", "b0")
-		if err := errs["a4"]; !fault.Is(err, fault.ClientShare) || fault.HTTPStatus(err) != 429 || numbers(err)["client_limit"] != 2 {
+		if err := errOf("a4"); !fault.Is(err, fault.ClientShare) || fault.HTTPStatus(err) != 429 || numbers(err)["client_limit"] != 2 {
 			t.Errorf("the newest of the greedy one: %v %v", err, numbers(err))
 		}
 		send("a", "a6")
-		if err := errs["a6"]; !fault.Is(err, fault.ClientShare) || numbers(err)["client_waiting"] != 3 {
+		if err := errOf("a6"); !fault.Is(err, fault.ClientShare) || numbers(err)["client_waiting"] != 3 {
 			t.Errorf("more of the greedy one: %v %v", err, numbers(err))
 		}
 		send("b", "b1")
-		if !fault.Is(errs["a3"], fault.ClientShare) {
-			t.Errorf("the next newest: %v", errs["a3"])
+		if !fault.Is(errOf("a3"), fault.ClientShare) {
+			t.Errorf("the next newest: %v", errOf("a3"))
 		}
 		send("c", "c0") // a and b have their share each
-		if !fault.Is(errs["c0"], fault.Overloaded) {
-			t.Errorf("all places are taken by those who may have them: %v", errs["c0"])
+		if !fault.Is(errOf("c0"), fault.Overloaded) {
+			t.Errorf("all places are taken by those who may have them: %v", errOf("c0"))
 		}
 		all.Wait()
 		for _, id := range []string{"a0", "a1", "a2", "b0", "b1"} {
@@ -221,7 +226,7 @@ func TestFairness(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		classes := classes{budget: NewBudget(1 << 30)}
 		classes.arrange(rapid.IntRange(1, 3).Draw(t, "classes"), func(p *pending) int { return p.class })
-		waiting := map[string][]*pending{}    // by class and client, in their order
+		waiting := map[string][]*pending{}   // by class and client, in their order
 		since := map[string]map[string]int{} // by the same: what was taken in that class of each client since its last turn
 		var serial uint64
 		key := func(p *pending) string { return fmt.Sprintf("%d %s", p.class, p.item.Client) }

@@ -113,6 +113,22 @@ type keeper struct {
 	ended func(batch []*pending, took time.Duration, answered bool)
 }
 
+// left tells of those of a batch that are done after one of its steps.
+func (k *keeper) left(batch, more []*pending, answered bool) {
+	done := slices.DeleteFunc(slices.Clone(batch), func(p *pending) bool { return slices.Contains(more, p) })
+	if len(done) > 0 {
+		k.ended(done, 0, answered)
+	}
+}
+
+// measured is how long a batch took, as far as that says something about the model.
+func measured(e *Execution, err error) time.Duration {
+	if err != nil {
+		return 0
+	}
+	return e.Ran
+}
+
 // ended tells the policy of requests that are done.
 func (q *Queue) ended(batch []*pending, took time.Duration, answered bool) {
 	q.mu.Lock()
@@ -206,3 +222,33 @@ func (s *Sequences) ready(worker int) (n int, earliest time.Time) {
 
 // notMeasured is the end of what goes alone: it is like no batch.
 func notMeasured([]*pending, time.Duration, bool) {}
+
+// Tuning is how far a queue's size and delay have been moved toward a goal.
+type Tuning struct {
+	Now, Bounds policy.Limits
+	Goal        time.Duration
+	Frozen      bool // they stay as they are
+}
+
+// Tuning gives it, and whether the queue has a goal.
+func (q *Queue) Tuning() (Tuning, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t, ok := q.batcher.policy.(policy.Tuner)
+	if !ok {
+		return Tuning{}, false
+	}
+	now, bounds := t.Limits()
+	return Tuning{now, bounds, q.batcher.options.Goal, t.Frozen()}, true
+}
+
+// Freeze keeps size and delay as they are, or lets them move again, until the policy is another one. It says no when the queue has no goal.
+func (q *Queue) Freeze(on bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t, ok := q.batcher.policy.(policy.Tuner)
+	if ok {
+		t.Freeze(on)
+	}
+	return ok
+}

@@ -270,7 +270,7 @@ func TestPolicyIsToldOfEachRequestOnce(t *testing.T) {
 		name string
 		pool func() *workers
 	}{
-		{"batches", func() *workers { return newWorkers(1, takes(3 * time.Second)) }},
+		{"batches", func() *workers { return newWorkers(1, takes(3*time.Second)) }},
 		{"steps", func() *workers {
 			handle, _ := countdown(t)
 			return inSteps(2, handle)

@@ -3,7 +3,6 @@ package batch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -235,7 +234,7 @@ func TestHistory(t *testing.T) {
 func TestRunsOfManyWorkers(t *testing.T) {
 	var r runs
 	for n := range 3 * mostWorkers {
-		e := r.note(numbered(n), []infer.Item{{ID: fmt.Sprint(n)}}, time.Now())
+		e := r.note(numbered(n), []infer.Item{{ID: strconv.Itoa(n)}}, time.Now())
 		if e.Number != uint64(n+1) || r.before(n) != e {
 			t.Fatalf("%+v", e)
 		}

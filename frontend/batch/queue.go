@@ -69,6 +69,7 @@ type pending struct {
 	answered chan outcome    // holds one
 
 	begun    time.Time     // when its first batch left
+	let      bool          // a batch left with it before and was not sent: it waits for nobody any more
 	gathered time.Duration // before that, with its batch
 	behind   *Execution    // see Times
 
@@ -219,6 +220,7 @@ func (q *Queue) Run(ctx context.Context) {
 func (q *Queue) putBack(batch []*pending) {
 	for _, p := range slices.Backward(batch) {
 		if !p.left() {
+			p.let = true
 			q.waiting.add(p, true)
 			q.bytes += p.item.Size()
 		}
@@ -319,7 +321,7 @@ func (q *Queue) fill(batch []*pending, size int) (_ []*pending, full bool) {
 			return batch, true
 		}
 	}
-	return batch, len(batch) == 0 || len(batch) >= size || q.closed != nil
+	return batch, len(batch) == 0 || len(batch) >= size || q.closed != nil || slices.ContainsFunc(batch, func(p *pending) bool { return p.let })
 }
 
 // stillWanted drops those that left while the batch was gathered.

@@ -43,11 +43,7 @@ func (r *runs) run(
 		}
 		if !slot.Continuous() {
 			outcomes := outcomesOf(batch, results, err, execution)
-			if err != nil {
-				of.ended(batch, 0, false)
-			} else {
-				of.ended(batch, execution.Ran, true)
-			}
+			of.ended(batch, measured(execution, err), err == nil)
 			slot.Release() // before the answers, so that a client's next request finds the worker free
 			for i, p := range batch {
 				guard.answered(p)
@@ -56,9 +52,7 @@ func (r *runs) run(
 			return nil
 		}
 		more := settle(batch, outcomesOf(batch, results, err, execution))
-		if done := slices.DeleteFunc(slices.Clone(batch), func(p *pending) bool { return slices.Contains(more, p) }); len(done) > 0 {
-			of.ended(done, 0, err == nil)
-		}
+		of.left(batch, more, err == nil)
 		if batch = of.renew(more, slot); len(batch) == 0 {
 			slot.Release()
 			return nil

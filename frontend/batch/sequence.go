@@ -430,7 +430,7 @@ func (s *Sequences) take(worker int, batch []*pending, taken time.Time) (_ []*pe
 		best = s.fronts(worker)
 		s.turns[worker].took(class, waits)
 	}
-	if len(batch) == 0 || len(batch) >= d.Size {
+	if len(batch) == 0 || len(batch) >= d.Size || slices.ContainsFunc(batch, func(p *pending) bool { return p.let }) {
 		return batch, 0, s.arrival
 	}
 	return batch, d.Wait, s.arrival
@@ -483,6 +483,7 @@ func (s *Sequences) done(ctx context.Context, batch, unsent []*pending) {
 		case ctx.Err() != nil || q == nil: // what waits was answered already, or is answered just now
 			late = append(late, p)
 		default:
+			p.let = true
 			p.place = q.jobs.PushFront(p)
 			s.waiting++
 			s.bytes += p.item.Size()

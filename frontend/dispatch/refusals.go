@@ -17,14 +17,16 @@ func explain(ref infer.ModelRef, v *rollout.Version, err error) error {
 	switch {
 	case fault.Is(err, fault.NoWorker, fault.Overloaded):
 		return noWorker(ref, v, err)
-	case fault.Is(err, fault.ClientShare, fault.ServerBytes, fault.ConcurrencyLimit, fault.QueueTimeout):
+	case fault.Is(err, fault.ClientShare, fault.ServerBytes, fault.ConcurrencyLimit, fault.QueueTimeout, fault.ClientTimeout):
 		f := copyOf(err)
 		f.addWorkers(v.Readiness())
 		return f.Error
 	case errors.Is(err, context.Canceled):
 		return fault.New(fault.Cancelled, "the client went away", err)
-	case errors.Is(err, context.DeadlineExceeded) && !fault.Is(err, fault.ResponseTimeout, fault.ClientTimeout):
-		return fault.New(fault.ClientTimeout, "the request's deadline is over", err)
+	case errors.Is(err, context.DeadlineExceeded) && !fault.Is(err, fault.ResponseTimeout):
+		f := copyOf(fault.New(fault.ClientTimeout, "the request's deadline is over", err))
+		f.addWorkers(v.Readiness())
+		return f.Error
 	default:
 		return err
 	}
@@ -52,7 +54,7 @@ func (e explained) addWorkers(r rollout.Readiness) {
 			e.RetryAfter = max(r.Next, time.Millisecond)
 		}
 	}
-	if e.Kind == fault.QueueTimeout {
+	if e.Kind == fault.QueueTimeout || e.Kind == fault.ClientTimeout { // their clients know best
 		e.RetryAfter = 0
 	}
 	if e.RetryAfter > 0 {

@@ -97,6 +97,11 @@ func (i *instance) Predict(ctx context.Context, items []infer.Item) ([]infer.Res
 		all.Go(func() {
 			ctx, cancel := wanted(ctx, &items[at])
 			defer cancel()
+			if end := items[at].Deadline; !end.IsZero() { // its steps have it, too
+				var over context.CancelFunc
+				ctx, over = context.WithDeadline(ctx, end)
+				defer over()
+			}
 			r, err := i.plan.run(ctx, i.launcher.opts.Models, &items[at])
 			if err != nil {
 				r = infer.Result{Err: err}

@@ -141,7 +141,7 @@ func (f *flowing[V]) take(i int) map[string]V {
 func attempts[V any](ctx context.Context, s *pipeline.Step, run func(ctx context.Context) (V, error)) (V, error) {
 	for left := s.Retries; ; left-- {
 		outputs, err := within(ctx, s, run)
-		if err == nil || left <= 0 || ctx.Err() != nil || fault.Is(err, fault.Overloaded, fault.NoWorker, fault.BadRequest) {
+		if err == nil || left <= 0 || ctx.Err() != nil || fault.Refused(err) || fault.Is(err, fault.BadRequest) {
 			return outputs, err
 		}
 	}
@@ -179,7 +179,8 @@ func (p *plan) failed(ctx context.Context, i int, err error) error {
 		return f
 	}
 	switch f.Kind { //nolint:exhaustive // the others say the same of the ensemble
-	case fault.ModelNotFound, fault.VersionNotFound, fault.NoWorker, fault.Overloaded, fault.Draining:
+	case fault.ModelNotFound, fault.VersionNotFound, fault.NoWorker, fault.NoReadyWorker, fault.Overloaded, fault.ConcurrencyLimit, fault.ClientShare, fault.ServerBytes,
+		fault.Draining:
 		// Of these kinds the ensemble itself would be the one that is not there or busy.
 		f.Kind = fault.HandlerFailed
 		f.Code = fault.HTTPStatus(fault.New(fault.NoWorker, "", nil))

@@ -34,6 +34,8 @@ func (e AccessEntry) Line() string {
 type Metrics interface {
 	// CountResponse counts an answer by the HTTP status that it would have.
 	CountResponse(status int)
+	// CountUnread counts a call that was refused before its model was asked, by the reason.
+	CountUnread(reason string)
 }
 
 // Budget bounds the bytes of all the requests in memory, whatever front they came by.
@@ -137,7 +139,11 @@ func (s *Server) take(n int64) (give func(), err error) {
 		return func() {}, nil
 	}
 	if !s.opts.Budget.TakeBytes(n) {
-		return nil, fault.TooManyBytes(n, 0)
+		refused := fault.TooManyBytes(n, 0)
+		if s.opts.Metrics != nil {
+			s.opts.Metrics.CountUnread(refused.Kind.String())
+		}
+		return nil, refused
 	}
 	return func() { s.opts.Budget.GiveBytes(n) }, nil
 }

@@ -33,6 +33,9 @@ func (w *told) log(e AccessEntry) {
 	w.lines = append(w.lines, e)
 }
 
+// CountUnread implements Metrics.
+func (w *told) CountUnread(string) {}
+
 // CountResponse implements Metrics.
 func (w *told) CountResponse(status int) {
 	w.mu.Lock()
@@ -152,6 +155,9 @@ func TestBytesInFlight(t *testing.T) {
 	w, c := watched(t, 20)
 	_, err := c.ModelInfer(t.Context(), addRequest())
 	wantCode(t, err, codes.ResourceExhausted, "as many bytes of requests as it may")
+	if info, retry := detailsOf(t, err); info.GetReason() != "SERVER_BYTES" || info.GetMetadata()["setting"] == "" || retry.GetRetryDelay().AsDuration() != time.Second {
+		t.Errorf("over the wire: %v %v", info, retry)
+	}
 	s, err := c.ModelStreamInfer(t.Context())
 	if err != nil {
 		t.Fatal(err)

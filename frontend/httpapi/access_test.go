@@ -9,7 +9,7 @@ import (
 func TestAccessLineHidesSecrets(t *testing.T) {
 	t.Parallel()
 	escape := url.QueryEscape
-	for target, want := range map[string]string{
+	for target, want := range map[string]string{ //nolint:gosec // the secrets are made up
 		"/models?url=m.mar&initial_workers=1":              "/models?url=m.mar&initial_workers=1",
 		"/models?url=https://user:pass@host/m.mar&a=1":     "/models?url=https://host/m.mar&a=1",
 		"/models?url=https://host/m.mar?sig=abc&sp=r":      "/models?url=https://host/m.mar?sig=***&sp=r",

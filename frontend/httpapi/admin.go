@@ -22,6 +22,7 @@ import (
 // something that the server does not do: its routes answer 404 and say so.
 type Admin struct {
 	Latency Latency // nil: no latencies are told
+	Refused Refused // nil: what was refused is not told
 	Traffic TrafficControl
 	Journal Journal
 	Store   ModelStore
@@ -29,6 +30,7 @@ type Admin struct {
 
 	Requests Requests
 	Poison   Poison
+	Tuning   TuningControl
 	Crashes  Crashes
 }
 
@@ -221,6 +223,8 @@ func (a *API) adminModelRoute(q *request, model, what string, params []pair) (an
 	switch what {
 	case "poison":
 		return a.adminPoison(q, model, params)
+	case "tuning":
+		return a.adminTuning(q, model, params)
 	case "crashes":
 		return only(method == http.MethodGet, func() (answer, error) { return a.adminCrashes(model, params) })
 	case "slow":

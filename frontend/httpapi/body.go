@@ -115,7 +115,11 @@ func (a *API) larger(q *request, size int64) (int64, error) {
 // hold takes n more bytes from the budget for the request.
 func (a *API) hold(q *request, n int64) error {
 	if !a.inflight.take(n) {
-		return fault.TooManyBytes(n, a.opts.MaxInflightBytes)
+		refused := fault.TooManyBytes(n, a.opts.MaxInflightBytes)
+		if a.opts.Metrics != nil {
+			a.opts.Metrics.CountUnread(refused.Kind.String())
+		}
+		return refused
 	}
 	q.held += n
 	return nil

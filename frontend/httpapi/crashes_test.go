@@ -27,7 +27,7 @@ func TestAdminCrashes(t *testing.T) {
 		{"GET", "/admin/models/echo/crashes", 200, `{"crashes":[{"model":"echo","version":"1.0","worker":9000,"generation":2,"restarts":1,`},
 		{"GET", "/admin/models/echo/crashes?version=1.0", 200, `"signal":"SIGSEGV"`},
 		{"GET", "/admin/models/nomodel/crashes", 404, noModel},
-		{"GET", "/admin/models/echo/crashes?limit=1", 400, "this route has version"},
+		{"GET", "/admin/models/echo/crashes?limit=1", 400, "Parameter limit is not known here."},
 		{"POST", "/admin/models/echo/crashes", 405, ""},
 	})
 	if len(book.asked) != 2 || book.asked[0].Version != "" || book.asked[1].Version != "1.0" {

@@ -111,6 +111,8 @@ func (m *fakeMetrics) WriteText(w io.Writer, names []string) error {
 	return m.fail
 }
 
+func (m *fakeMetrics) CountUnread(string) {}
+
 func (m *fakeMetrics) CountResponse(status int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -45,6 +45,8 @@ type Metrics interface {
 	WriteText(w io.Writer, names []string) error
 	// CountResponse counts an answer by its status.
 	CountResponse(status int)
+	// CountUnread counts a request that was refused before its model was known, by the reason.
+	CountUnread(reason string)
 }
 
 // CORS are header values that go out with every answer, as TorchServe sends them, whatever the request. An empty one is left out.

@@ -90,18 +90,18 @@ type adminRefused struct {
 	Count  int64     `json:"count"`
 }
 
-// refuser is a Predictor that remembers what it has refused.
-type refuser interface {
+// Refused tells what versions have refused lately.
+type Refused interface {
+	// Refusals gives what a version has refused in the last minutes; a Count of 0 for nothing.
 	Refusals(ref infer.ModelRef) dispatch.Refusals
 }
 
 // refusedOf tells what a version has refused in the last minutes, nil for nothing.
 func (a *API) refusedOf(ref infer.ModelRef) *adminRefused {
-	r, ok := a.opts.Predictor.(refuser)
-	if !ok {
+	if a.opts.Admin == nil || a.opts.Admin.Refused == nil {
 		return nil
 	}
-	last := r.Refusals(ref)
+	last := a.opts.Admin.Refused.Refusals(ref)
 	if last.Count == 0 {
 		return nil
 	}

@@ -152,8 +152,8 @@ func (a *API) fail(q *request, err error) {
 }
 
 func (a *API) logFailure(ctx context.Context, q *request, p *problem) {
-	if p.status < firstServerError || p.retryable && p.exception == "ServiceUnavailableException" {
-		return // the access log has it
+	if p.status < firstServerError || p.retryable && p.exception == "ServiceUnavailableException" || fault.Refused(p.cause) {
+		return // the access log has it, and the metrics: under load there is one for each of very many
 	}
 	attrs := []slog.Attr{
 		slog.String(telemetry.KeyRequestID, q.id), slog.String(telemetry.KeyReason, p.reason), slog.Int(telemetry.KeyStatus, p.status),

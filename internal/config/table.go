@@ -170,7 +170,7 @@ func storeOptions() []Option {
 		choice("batching", "adaptive", "When a batch leaves that is not full: `adaptive` begins as TorchServe's rule, and soon waits only where that pays; "+
 			"`torchserve` always waits for `maxBatchDelay`. A model's own `batching` goes before it.", []string{"adaptive", "torchserve"},
 			func(c *Config) *string { return &c.Batching }),
-		boolean("swap_memory_guard", true, "Whether a `dual` swap is refused when the memory that is left would not hold the new workers.",
+		boolean("swap_memory_guard", true, "Whether a `dual` swap is refused, and no worker added for the load, when the memory that is left would not hold the new workers.",
 			func(c *Config) *bool { return &c.SwapMemoryGuard }),
 		choice("model_warmup", "auto", "What a new worker runs before it takes requests: the archive's `samples`, nothing (`off`), or, with `auto`, the samples or else the "+
 			"last request that the old one answered well.", []string{"auto", "samples", "off"}, func(c *Config) *string { return &c.WarmUp }),

@@ -40,12 +40,12 @@ func ParseClientKey(text string) (ClientKey, bool) {
 
 // Of gives who a request counts for, "" where clients are not told apart. Requests without what the key is about are those of one client.
 func (k ClientKey) Of(item *Item) string {
-	switch {
-	case k == "":
+	switch k {
+	case "":
 		return ""
-	case k == ByAddress:
+	case ByAddress:
 		return string(k) + "=" + item.Peer
-	case k == ByToken:
+	case ByToken:
 		return string(k) + "=" + headerOf(item.Header, "authorization")
 	}
 	return string(k) + "=" + headerOf(item.Header, string(k[len(byHeader):]))

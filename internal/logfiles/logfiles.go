@@ -48,9 +48,11 @@ type Options struct {
 
 // Logs are the open log files. Their methods are safe for concurrent use.
 type Logs struct {
-	server, model, access, serverMetrics, modelMetrics *file
-	logger                                             *slog.Logger
-	shows                                              atomic.Pointer[Shown]
+	server, model                       *file
+	access, serverMetrics, modelMetrics *paced
+	flusher                             *flusher
+	logger                              *slog.Logger
+	shows                               atomic.Pointer[Shown]
 }
 
 // Shown is what of the server's lines is written: each level by itself.
@@ -118,14 +120,14 @@ func Open(opts Options) (*Logs, error) {
 	if opts.Metrics == "" {
 		opts.Metrics = opts.Dir
 	}
-	open := func(dir, name string, console io.Writer) *file {
-		return &file{console: console, least: opts.ConsoleLevel, roll: &lumberjack.Logger{
-			Filename: filepath.Join(dir, name), MaxSize: megabytes, MaxBackups: backups, Compress: true, LocalTime: true,
-		}}
+	open := func(dir, name string) *lumberjack.Logger {
+		return &lumberjack.Logger{Filename: filepath.Join(dir, name), MaxSize: megabytes, MaxBackups: backups, Compress: true, LocalTime: true}
 	}
+	shown := func(name string) *file { return &file{console: opts.Console, least: opts.ConsoleLevel, roll: open(opts.Dir, name)} }
+	f := newFlusher()
 	l := &Logs{
-		server: open(opts.Dir, ServerFile, opts.Console), model: open(opts.Dir, ModelFile, opts.Console), access: open(opts.Dir, AccessFile, nil),
-		serverMetrics: open(opts.Metrics, ServerMetricsFile, nil), modelMetrics: open(opts.Metrics, ModelMetricsFile, nil),
+		server: shown(ServerFile), model: shown(ModelFile), access: f.add(open(opts.Dir, AccessFile)),
+		serverMetrics: f.add(open(opts.Metrics, ServerMetricsFile)), modelMetrics: f.add(open(opts.Metrics, ModelMetricsFile)), flusher: f,
 	}
 	least := slog.LevelInfo
 	if opts.Level != nil {
@@ -133,25 +135,26 @@ func Open(opts Options) (*Logs, error) {
 	}
 	l.Show(Shown{Debug: least <= slog.LevelDebug, Info: least <= slog.LevelInfo, Warn: least <= slog.LevelWarn, Error: true})
 	l.logger = slog.New(&handler{file: l.server, shows: &l.shows})
+	go f.run() // until Close
 	return l, nil
 }
 
 // Server gives the logger of the server itself.
 func (l *Logs) Server() *slog.Logger { return l.logger }
 
-// Access writes one line about an answered request: entry is all of it but the time.
+// Access writes one line about an answered request, with others that come soon: entry is all of it but the time.
 func (l *Logs) Access(at time.Time, entry string) {
-	l.access.line(slog.LevelInfo, at.Format(timeFormat)+" - "+oneLine(entry)+"\n")
+	l.access.line(at, entry)
 }
 
-// ServerMetric writes a value that the server measured: entry is all of the line but the time.
+// ServerMetric writes, as Access does, a value that the server measured: entry is all of the line but the time.
 func (l *Logs) ServerMetric(at time.Time, entry string) {
-	l.serverMetrics.line(slog.LevelInfo, at.Format(timeFormat)+" - "+oneLine(entry)+"\n")
+	l.serverMetrics.line(at, entry)
 }
 
-// ModelMetric writes a value that a handler measured.
+// ModelMetric writes, as Access does, a value that a handler measured.
 func (l *Logs) ModelMetric(at time.Time, entry string) {
-	l.modelMetrics.line(slog.LevelInfo, at.Format(timeFormat)+" - "+oneLine(entry)+"\n")
+	l.modelMetrics.line(at, entry)
 }
 
 // Model writes one line of a worker's output. level is one of DEBUG, INFO, WARN, ERROR and FATAL. thread is TorchServe's name of the worker, as W-9000-name_1.0; stream is stdout or stderr; ids are
@@ -180,9 +183,10 @@ func levelOf(word string) slog.Level {
 	}
 }
 
-// Close closes the files.
+// Close writes what waits to be written, and closes the files. A line that comes later opens its file again.
 func (l *Logs) Close() error {
-	return errors.Join(l.server.roll.Close(), l.model.roll.Close(), l.access.roll.Close(), l.serverMetrics.roll.Close(), l.modelMetrics.roll.Close())
+	l.flusher.end()
+	return errors.Join(l.server.roll.Close(), l.model.roll.Close(), l.access.close(), l.serverMetrics.close(), l.modelMetrics.close())
 }
 
 // oneLine keeps a client from writing lines of its own into a log.

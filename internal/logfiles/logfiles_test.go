@@ -59,6 +59,9 @@ var at = time.Date(2026, 3, 4, 5, 6, 7, 89_000_000, time.UTC)
 func TestAccessLine(t *testing.T) {
 	l, dir, console := open(t)
 	l.Access(at, "/127.0.0.1:5000 \"POST /predictions/a\r\nforged HTTP/1.1\" 200 1")
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 	want := "2026-03-04T05:06:07,089 - /127.0.0.1:5000 \"POST /predictions/a..forged HTTP/1.1\" 200 1\n"
 	if got := read(t, dir, AccessFile); got != want {
 		t.Errorf("%q\nwant %q", got, want)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
 
@@ -34,5 +35,24 @@ func TestRequestsCountForTheVersionTheyWentTo(t *testing.T) {
 	}
 	if got := text(t, m, RequestDuration); !strings.Contains(got, `_count{model="m",version="2",} 1.0`) || strings.Contains(got, "default") {
 		t.Error(got)
+	}
+}
+
+// TestRefusalsAreCountedByReason, with the model where it is known.
+func TestRefusalsAreCountedByReason(t *testing.T) {
+	m, _, _ := newMetrics(t, Options{Mode: ModePrometheus})
+	v1 := infer.ModelRef{Name: "m", Version: "1"}
+	for _, kind := range []fault.Kind{fault.Overloaded, fault.Overloaded, fault.QueueTimeout, fault.ClientShare} {
+		m.Predicted(Prediction{Ref: infer.ModelRef{Name: "m"}, Taken: v1, Err: fault.New(kind, "m", nil)})
+	}
+	m.CountUnread(fault.ServerBytes.String())
+	got := text(t, m, Failures)
+	for _, want := range []string{
+		`{model="m",version="1",reason="queue_full",} 2.0`, `{model="m",version="1",reason="queue_timeout",} 1.0`, `{model="m",version="1",reason="client_share",} 1.0`,
+		`{model="",version="",reason="server_bytes",} 1.0`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not in\n%s", want, got)
+		}
 	}
 }

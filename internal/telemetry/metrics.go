@@ -141,6 +141,9 @@ func (m *Metrics) CountResponse(status int) {
 	m.set(name, 1, levelHost, m.opts.Hostname)
 }
 
+// CountUnread counts a request that was refused before anybody knew which model it is for, by the reason: a word of internal/fault.
+func (m *Metrics) CountUnread(reason string) { m.own.failed(noModel, noModel, reason) }
+
 // Predicted counts a request to a model. A model that does not exist makes no series.
 func (m *Metrics) Predicted(p Prediction) {
 	if fault.Is(p.Err, fault.ModelNotFound, fault.VersionNotFound) {

@@ -88,21 +88,39 @@ func (s *series) record(value float64, labels []string, requests string) {
 // line is a value as TorchServe logs it. The last label is the host's name.
 func (s *series) line(value float64, labels []string, requests string) string {
 	var b strings.Builder
-	b.WriteString(s.Name + "." + s.Unit + ":" + javaFloat(value) + "|#")
+	b.Grow(usualLine)
+	b.WriteString(s.Name)
+	b.WriteByte('.')
+	b.WriteString(s.Unit)
+	b.WriteByte(':')
+	b.WriteString(javaFloat(value))
+	b.WriteString("|#")
 	last := len(labels) - 1
 	for i, l := range labels[:last] {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(s.Dimensions[i] + ":" + l)
+		b.WriteString(s.Dimensions[i])
+		b.WriteByte(':')
+		b.WriteString(l)
 	}
-	b.WriteString("|#hostname:" + labels[last])
+	b.WriteString("|#hostname:")
+	b.WriteString(labels[last])
 	if requests != "" {
-		b.WriteString(",requestID:" + requests)
+		b.WriteString(",requestID:")
+		b.WriteString(requests)
 	}
-	b.WriteString(",timestamp:" + strconv.FormatInt(time.Now().Unix(), 10))
-	return strings.NewReplacer("\n", " ", "\r", " ").Replace(b.String())
+	b.WriteString(",timestamp:")
+	b.WriteString(strconv.FormatInt(time.Now().Unix(), 10))
+	line := b.String()
+	if !strings.ContainsAny(line, "\n\r") { // nearly always
+		return line
+	}
+	return strings.NewReplacer("\n", " ", "\r", " ").Replace(line)
 }
+
+// usualLine is a length that most lines do not exceed.
+const usualLine = 192
 
 func (s *series) forget(labels prometheus.Labels) {
 	if s.vector != nil {

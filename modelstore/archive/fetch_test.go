@@ -3,6 +3,7 @@ package archive
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,52 @@ func TestPins(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"good.mar"}, tree(t, p.store)); diff != "" {
 		t.Errorf("the store changed: %s", diff)
+	}
+}
+
+// TestCopies: a fetched file belongs to its archive from before it is there until it is removed, unless somebody writes over it or the archive leaves it.
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	mar := makeZip(t, goodEntries())
+	srv := fileServer(t, mar)
+	p := newPlace(t)
+	s := p.open(t, nil)
+	file := filepath.Join(p.store, "good.mar")
+	a := mustOpen(t, s, srv.URL+"/good.mar")
+	if !s.IsCopy("good.mar") || s.IsCopy("other.mar") {
+		t.Error("it does not know its copy")
+	}
+	if _, err := s.Open(t.Context(), srv.URL+"/good.mar"); err == nil || !s.IsCopy("good.mar") {
+		t.Errorf("a second one is in the way of the first: %v", err)
+	}
+	here := mustOpen(t, s, "good.mar")
+	if err := errors.Join(a.Forget(), here.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if s.IsCopy("good.mar") {
+		t.Error("it is a copy after it was removed")
+	}
+	if err := os.WriteFile(file, mar, 0o600); err != nil || s.IsCopy("good.mar") {
+		t.Errorf("another one's file is a copy: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+
+	a = mustOpen(t, s, srv.URL+"/good.mar")
+	if err := os.WriteFile(file, mar[:len(mar)-1], 0o600); err != nil || s.IsCopy("good.mar") {
+		t.Errorf("it is a copy after somebody has written over it: %v", err)
+	}
+	if err := errors.Join(a.Close(), os.Remove(file)); err != nil {
+		t.Fatal(err)
+	}
+
+	a = mustOpen(t, s, srv.URL+"/good.mar")
+	if err := a.Close(); err != nil || s.IsCopy("good.mar") {
+		t.Errorf("it is a copy after its archive has left it: %v", err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -272,3 +272,39 @@ func TestConfigFile(t *testing.T) {
 		})
 	}
 }
+
+// TestWorkersThatComeAndGo are keys that TorchServe does not know.
+func TestWorkersThatComeAndGo(t *testing.T) {
+	for _, tt := range []struct {
+		text       string
+		keep       time.Duration
+		recycle    Recycle
+		min, max   int
+		toZero, ok bool
+		warns      string
+	}{
+		{text: "minWorkers: 0\nmaxWorkers: 3\nkeepAlive: 60\n", keep: time.Minute, max: 3, toZero: true, ok: true},
+		{text: "keepAlive: 60\nmaxWorkers: 3\nminWorkers: 0\n", keep: time.Minute, max: 3, toZero: true, ok: true},
+		{text: "minWorkers: 0\nmaxWorkers: 3\n", min: 1, max: 3, ok: true}, // TorchServe's 1
+		{text: "minWorkers: 2\nmaxWorkers: 3\nkeepAlive: 60\n", keep: time.Minute, min: 2, max: 3, ok: true},
+		{text: "minWorkers: 0\nmaxWorkers: 0\nkeepAlive: 60\n", keep: time.Minute, min: 1, max: 0, toZero: true},
+		{text: "minWorkers: -1\nmaxWorkers: 3\nkeepAlive: 0\n", min: 1, max: 3, ok: true, warns: "key=keepAlive"},
+		{text: "recycle: {requests: 1000, memoryMb: 2048}\n", recycle: Recycle{Requests: 1000, MemoryMiB: 2048}},
+		{text: "recycle:\n  requests: 5\n  hours: 3\n", recycle: Recycle{Requests: 5}, warns: "key=hours"},
+		{text: "recycle:\n  requests: 0\n", warns: "key=requests"},
+		{text: "recycle: 5\n", warns: "key=recycle"},
+	} {
+		log := &strings.Builder{}
+		s, err := parseSettings([]byte(tt.text), slog.New(slog.NewTextHandler(log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		minWorkers, maxWorkers, ok := s.Workers()
+		if s.KeepAlive != tt.keep || s.Recycle != tt.recycle || s.ToZero != tt.toZero || minWorkers != tt.min || maxWorkers != tt.max || ok != tt.ok {
+			t.Errorf("%q: keepAlive %s, recycle %+v, to zero %t, workers %d to %d, %t", tt.text, s.KeepAlive, s.Recycle, s.ToZero, minWorkers, maxWorkers, ok)
+		}
+		if tt.warns == "" && log.Len() > 0 || !strings.Contains(log.String(), tt.warns) {
+			t.Errorf("%q: %s", tt.text, log)
+		}
+	}
+}

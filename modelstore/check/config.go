@@ -14,7 +14,7 @@ func serverKeys() []string {
 		"minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout", "deviceType", "deviceIds", "parallelType",
 		"parallelLevel", "torchrun", "maxRetryTimeoutInSec", "clientTimeoutInMills", "jobQueueSize", "useJobTicket", "sequenceBatching",
 		"priorityLevels", "defaultPriorityLevel", "continuousBatching", "asyncCommunication", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxSequenceJobQueueSize", "maxNumSequence",
-		"maxConcurrency", "fairness", "batching", "preferredBatchSizes", "paddedBatchSizes", "slo", "useVenv", "retry", "swap", "warmup", "plugin", "pluginArgs", "ensemble",
+		"maxConcurrency", "fairness", "batching", "preferredBatchSizes", "paddedBatchSizes", "slo", "useVenv", "retry", "keepAlive", "recycle", "swap", "warmup", "plugin", "pluginArgs", "ensemble",
 	}
 }
 

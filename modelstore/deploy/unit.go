@@ -75,8 +75,8 @@ type unit struct {
 	goneOK  bool      // its removal was dealt with: it is kept
 	told    string    // fingerprint that was told to be incomplete
 
-	traced   string // fingerprint of which it is known whose it is
-	lent     bool   // it is a client's copy, which goes with what the client has registered
+	traced string // fingerprint of which it is known whose it is
+	lent   bool   // it is a client's copy, which goes with what the client has registered
 
 	looked   string    // fingerprint that was opened last; "" to open it again
 	again    time.Time // not before this

@@ -198,7 +198,7 @@ func (l *Ledger) Add(r Record) Record {
 	l.lastID++
 	r.ID = l.lastID
 	l.events = newest(append(l.events, r), l.keep)
-	if changesServing(r.Kind) {
+	if changesServing(&r) {
 		l.history = newest(append(l.history, r), l.keep)
 	}
 	if l.dir != "" && !l.closed {

@@ -32,6 +32,7 @@ func TestAcrossRestarts(t *testing.T) {
 		Steps: []Step{{"open", 20 * time.Millisecond}, {"load", time.Second}},
 	})
 	l.Add(Record{Model: "m", Version: "1.0", Kind: "worker_failed", Reason: "it said\n\"no\""})
+	l.Add(Record{Model: "m", Version: "1.0", Kind: "scaled", Who: "autoscale", Reason: "1 → 2 workers"}) // it comes and goes
 	third := l.Add(Record{Model: "n", Version: "2", Kind: "unregistered", Who: "api (10.0.0.7)"})
 	if err := l.Change(func(s *State) { s.Defaults["m"] = "1.0" }); err != nil {
 		t.Fatal(err)

@@ -130,9 +130,12 @@ func cut(s string, most int) string {
 	return s[:end] + sign
 }
 
-// changesServing says whether a kind of record belongs to a model's history: what changed what serves, or was to.
-func changesServing(kind string) bool {
-	switch kind {
+// changesServing says whether a record belongs to a model's history: what changed what serves, or was to. Workers that come and go with the load do not.
+func changesServing(r *Record) bool {
+	if r.Who == "autoscale" {
+		return false
+	}
+	switch r.Kind {
 	case "registered", "swapped", "swap_failed", "unregistered", "default", "traffic", "scaled", "rolled_back", "refused":
 		return true
 	}

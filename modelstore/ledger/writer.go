@@ -65,7 +65,7 @@ func (l *Ledger) flush() error {
 	l.eventLog.add(records)
 	var history []Record
 	for i := range records {
-		if changesServing(records[i].Kind) {
+		if changesServing(&records[i]) {
 			history = append(history, records[i])
 		}
 	}

@@ -131,7 +131,7 @@ func TestNoFlapping(t *testing.T) {
 		n, limit := int(clients%60)+1, int(most%8)+1
 		p := &plant{
 			service: time.Duration(service%3000+1) * time.Millisecond, start: time.Duration(start%20000) * time.Millisecond, batch: int(batch%16) + 1,
-			now: time.Unix(1, 0), after: time.Unix(1, 0), dice: rand.New(rand.NewPCG(seed, 1)),
+			now: time.Unix(1, 0), after: time.Unix(1, 0), dice: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a test
 		}
 		if seed%2 == 0 { // not clients that wait for answers, but a load of 5 % to 95 % of what there can be
 			n, p.rate = 0, float64(limit*p.batch)/p.service.Seconds()*(.05+.9*p.dice.Float64())
@@ -162,7 +162,7 @@ func TestWorkersThatAreMissedStay(t *testing.T) {
 	for _, load := range []float64{.1, .2} {
 		for _, limit := range []int{4, 8} {
 			p := &plant{
-				service: time.Second, start: time.Second, batch: 1, rate: load * float64(limit), dice: rand.New(rand.NewPCG(7, 1)),
+				service: time.Second, start: time.Second, batch: 1, rate: load * float64(limit), dice: rand.New(rand.NewPCG(7, 1)), //nolint:gosec // a test
 				now: time.Unix(1, 0), after: time.Unix(1, 0),
 			}
 			p.set(1)
@@ -178,7 +178,7 @@ func TestWorkersThatAreMissedStay(t *testing.T) {
 // TestDecisionsStayWithinBounds whatever is seen.
 func TestDecisionsStayWithinBounds(t *testing.T) {
 	check := func(seed uint64) bool {
-		r := rand.New(rand.NewPCG(seed, 1))
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
 		s := newScaler(Autoscale{Wait: time.Duration(r.IntN(500)+1) * time.Millisecond, Calm: time.Duration(r.IntN(20)+1) * time.Second})
 		x := sample{at: time.Unix(1, 0), min: r.IntN(3), batch: r.IntN(8) + 1, keepAlive: time.Duration(r.IntN(2)*30) * time.Second}
 		x.max = x.min + r.IntN(6)

@@ -81,3 +81,27 @@ func TestCloseDoesNotWaitForARemovalThatHangs(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// TestHurriedCloseWaitsForNoBatch closes while a batch runs that would take an hour, and is asked to hurry meanwhile.
+func TestHurriedCloseWaitsForNoBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := fakes{predict: func(_ context.Context, i *backendtest.Instance, _ []infer.Item) ([]infer.Result, error) {
+			<-i.Done()
+			return nil, fault.New(fault.BackendDied, "Worker died.", nil)
+		}}.launcher()
+		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, func(o *Options) { o.Drain = time.Hour })
+		register(t, h, Spec{URL: "a.mar", Synchronous: true})
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = predict(t, h, "a", "x") })
+		synctest.Wait()
+		begun := time.Now()
+		time.AfterFunc(time.Minute, h.Hurry)
+		if err := h.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took < time.Minute || took > 2*time.Minute {
+			t.Errorf("took %v; want a minute, until it was to hurry", took)
+		}
+		all.Wait()
+	})
+}

@@ -31,6 +31,7 @@ type generation struct {
 	min, max int
 	first    int          // how many workers it begins with, where that is more than min
 	workers  []*worker    // the newest last
+	leaving  []*worker    // that were let go, and may not have ended yet
 	ended    bool         // no worker may be added
 	replaced bool         // another one serves, and nobody waits for the end of this one
 	info     backend.Info // what the worker that got ready last has told about itself
@@ -131,7 +132,7 @@ func (g *generation) newWorker() *worker {
 	life, cancel := context.WithCancel(v.manager.life)
 	w := &worker{
 		id: v.manager.nextWorkerID(g.settings.parallelLevel), created: time.Now(), cancel: cancel,
-		done: make(chan struct{}), settled: make(chan struct{}),
+		done: make(chan struct{}), settled: make(chan struct{}), recalled: make(chan struct{}),
 	}
 	if w.group, w.devices = g.takeGroup(); w.group == noGroup {
 		w.gpu = v.manager.nextGPU(g)
@@ -160,13 +161,16 @@ func (g *generation) patience(patient bool) time.Duration {
 func (g *generation) stop(ctx context.Context) error {
 	g.version.mu.Lock()
 	g.ended = true
-	workers := g.workers
-	g.workers = nil
+	workers, leaving := g.workers, g.leaving
+	g.workers, g.leaving = nil, nil
 	g.version.mu.Unlock()
 	for _, w := range workers {
 		w.end(g.version.pool)
 	}
-	return awaitGone(ctx, workers)
+	for _, w := range leaving {
+		w.recall()
+	}
+	return awaitGone(ctx, append(workers, leaving...))
 }
 
 // release gives back what the generation used, once its workers have ended. forget is for a model that is removed: its fetched copy goes, too.

@@ -229,7 +229,7 @@ func (g *generation) stepTo(from, to int) bool {
 	for at := len(g.workers) - 1; at >= 0 && healthy > to; at-- {
 		if w := g.workers[at]; w.healthy() {
 			g.workers = slices.Delete(g.workers, at, at+1)
-			w.leave(g.version.pool)
+			g.letGo(w)
 			healthy--
 		}
 	}

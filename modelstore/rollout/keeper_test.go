@@ -324,7 +324,7 @@ func TestFirstRequestHearsWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := false
 		f := handler(0, time.Second)
-		f.load = func(ctx context.Context) error {
+		f.load = func(context.Context) error {
 			if broken {
 				return fault.New(fault.LoadFailed, "no such file: weights.pt", nil)
 			}
@@ -376,4 +376,71 @@ func TestSwapOfAModelWithoutWorkers(t *testing.T) {
 		}
 		h.end(t)
 	})
+}
+
+// TestStreamOutlivesItsWorker that the load wants no more; it is cut off only when somebody waits for it, as long as he would for any.
+func TestStreamOutlivesItsWorker(t *testing.T) {
+	for name, tt := range map[string]struct{ unregister, stream, want time.Duration }{
+		"nobody waits":    {0, 50 * time.Minute, 0},
+		"it is cut off":   {10 * time.Minute, 50 * time.Minute, 30 * time.Second}, // the house's drain
+		"it ends in time": {10 * time.Minute, 10*time.Minute + 20*time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := handler(20*time.Millisecond, 0)
+				echo := f.predict
+				f.predict = func(ctx context.Context, i *backendtest.Instance, items []infer.Item) ([]infer.Result, error) {
+					if string(items[0].Parts[0].Data) != "stream" {
+						return echo(ctx, i, items)
+					}
+					for end := time.Now().Add(tt.stream); time.Now().Before(end); {
+						if err := pause(ctx, 5*time.Second); err != nil {
+							return nil, err
+						}
+						items[0].Emit(infer.Result{Body: []byte("piece")})
+					}
+					return backendtest.Echo(items), nil
+				}
+				h, c := elastic(t, f, archives{"a.mar": bounds(named("a", "1.0"), 1, 4)}, nil)
+				register(t, h, Spec{URL: "a.mar", Synchronous: true})
+				c.send("a", 16, 30*time.Second)
+				first := h.describe(t, "a").Workers
+				v, err := h.Resolve(infer.ModelRef{Name: "a"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				last := first[len(first)-1].ID // the newest one goes first
+				s, err := v.Pool().AcquireFrom(t.Context(), last)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun, done := time.Now(), make(chan error, 1)
+				go func() {
+					_, err := s.Execute(t.Context(), items("stream"))
+					s.Release()
+					done <- err
+				}()
+				<-time.After(5 * time.Minute)
+				if n := len(h.describe(t, "a").Workers); n != 1 && n != 2 {
+					t.Errorf("%d workers", n)
+				}
+				if tt.unregister == 0 {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+					h.end(t)
+					return
+				}
+				<-time.After(tt.unregister - time.Since(begun))
+				if err := h.Unregister(t.Context(), infer.ModelRef{Name: "a"}); err != nil {
+					t.Error(err)
+				}
+				err = <-done
+				if (err == nil) != (tt.want == 0) || len(h.launcher.Live()) != 0 || tt.want > 0 && time.Since(begun).Round(time.Second) != tt.unregister+tt.want {
+					t.Errorf("after %s: %v, %d instances live", time.Since(begun), err, len(h.launcher.Live()))
+				}
+				h.end(t)
+			})
+		})
+	}
 }

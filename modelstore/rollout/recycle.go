@@ -20,7 +20,6 @@ func (r recycle) none() bool { return r == recycle{} }
 
 // recycling is what the keeper knows about the recycling of a version's workers.
 type recycling struct {
-	last     time.Time // when one was begun
 	next     time.Time // not before
 	failures int       // in a row
 	outcome  chan error
@@ -53,7 +52,7 @@ func (v *Version) replaceDue(ctx context.Context, g *generation, r *recycling, n
 	if !ok {
 		return
 	}
-	r.last, r.next, r.outcome = now, now.Add(recyclePause), make(chan error, 1)
+	r.next, r.outcome = now.Add(recyclePause), make(chan error, 1)
 	outcome := r.outcome
 	go func() {
 		defer end()
@@ -159,8 +158,8 @@ func (v *Version) recycle(ctx context.Context, g *generation, old *worker, why s
 		v.log.Info("worker recycled", "worker", old.id, "next", next.id, "reason", why)
 		v.changed(ctx, g, Change{Kind: ChangeRecycled, Reason: fmt.Sprintf("worker %d → %d: %s", old.id, next.id, why), Took: time.Since(begun)})
 		return v.tooSmall(ctx, g, next)
-	case ctx.Err() != nil, errors.Is(err, errRetired): // something else changes the version
-		return nil
+	case ctx.Err() != nil, errors.Is(err, errRetired):
+		return nil //nolint:nilerr // something else changes the version
 	}
 	v.log.Error("a worker was not recycled: the next one did not start", "worker", old.id, "reason", reasonOf(err))
 	v.changed(ctx, g, Change{Kind: ChangeRecycleFailed, Reason: fmt.Sprintf("worker %d: %s, but the next one did not start: %s", old.id, why, reasonOf(err)), Took: time.Since(begun)})
@@ -205,8 +204,8 @@ func (v *Version) recycleDual(ctx context.Context, g *generation, old *worker) (
 		return nil, errors.Join(err, awaitGone(context.WithoutCancel(ctx), []*worker{next}))
 	}
 	g.workers[at] = next
+	g.letGo(old)
 	v.mu.Unlock()
-	old.leave(v.pool)
 	return next, nil
 }
 
@@ -214,7 +213,7 @@ func (v *Version) recycleDual(ctx context.Context, g *generation, old *worker) (
 func (v *Version) recycleInPlace(ctx context.Context, g *generation, old *worker) (*worker, error) {
 	v.pool.promise()
 	defer v.pool.fulfil()
-	old.leave(v.pool)
+	old.end(v.pool)
 	if err := awaitGone(context.WithoutCancel(ctx), []*worker{old}); err != nil {
 		return nil, err
 	}

@@ -48,6 +48,7 @@ func TestRecycleByRequests(t *testing.T) {
 				if n := living.Load(); n != atOnce {
 					t.Errorf("%d instances lived at one time, not %d", n, atOnce)
 				}
+				<-time.After(time.Minute) // the last one that is under way
 				done := c.take(ChangeRecycled, ChangeRecycleFailed)
 				if len(done) < 12 || len(done) > 18 { // one every 10 s at most
 					t.Errorf("%d workers were recycled", len(done))
@@ -73,7 +74,8 @@ func TestRecycleByMemory(t *testing.T) {
 		h, c := elastic(t, handler(10*time.Millisecond, time.Second), archives{"a.mar": worn(archive.Recycle{MemoryMiB: 100}, "", 2)}, func(o *Options) {
 			o.Resident = func(pid int) int64 {
 				size, _ := sizes.LoadOrStore(pid, int64(1<<20))
-				return size.(int64) //nolint:forcetypeassert // only such are stored
+				bytes, _ := size.(int64)
+				return bytes
 			}
 		})
 		pid := 0

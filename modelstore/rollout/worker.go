@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,9 @@ type worker struct {
 	done    chan struct{}      // closed when it has returned
 	settled chan struct{}      // closed at the first success or the first failure
 	lost    sync.Once          // guards the pool's hope for it
+
+	recalled chan struct{} // closed when somebody waits for the end of a worker that was let go
+	once     sync.Once     // guards recalled
 
 	mu       sync.Mutex // guards what follows
 	current  *life      // of the instance of now or, between two, of the last one
@@ -65,11 +69,23 @@ func (w *worker) end(p *pool) {
 	w.cancel()
 }
 
-// leave is end for a worker that nobody waits for: what it has may take long.
-func (w *worker) leave(p *pool) {
+// letGo ends a worker that nobody waits for: what it has may take long. The version's mu is held.
+func (g *generation) letGo(w *worker) {
+	g.leaving = slices.DeleteFunc(g.leaving, func(w *worker) bool {
+		select {
+		case <-w.done:
+			return true
+		default:
+			return false
+		}
+	})
+	g.leaving = append(g.leaving, w)
 	w.patient.Store(true)
-	w.end(p)
+	w.end(g.version.pool)
 }
+
+// recall tells a worker that was let go that somebody waits for its end by now.
+func (w *worker) recall() { w.once.Do(func() { close(w.recalled) }) }
 
 // run is the worker's goroutine. ctx ends when the worker is told to end.
 func (w *worker) run(ctx context.Context, g *generation) {
@@ -219,13 +235,18 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 // retire lets the instance finish what it has, for as long as the version allows, and stops it. A batch of a sequence that has kept it so far, and that it
 // has then, gets the time that any batch gets.
 func (w *worker) retire(ctx context.Context, g *generation, l *life, inst backend.Instance, m *member) {
-	v, limit := g.version, g.patience(w.patient.Load())
+	v, patient := g.version, w.patient.Load()
+	limit := g.patience(patient)
 	w.move(v, l, Draining, errRetired)
 	v.pool.retire(m)
-	ended := v.finishes(inst, m, limit)
+	ended := v.finishes(inst, m, limit, w.recalled)
+	if !ended && patient {
+		limit = g.patience(false)
+		ended = v.finishes(inst, m, limit, nil)
+	}
 	if !ended && v.pool.leave(m) {
 		limit = v.drain
-		ended = v.finishes(inst, m, limit)
+		ended = v.finishes(inst, m, limit, nil)
 	}
 	switch {
 	case ended:
@@ -244,8 +265,8 @@ func (w *worker) retire(ctx context.Context, g *generation, l *life, inst backen
 	w.move(v, l, Stopped, nil)
 }
 
-// finishes waits until an instance has nothing to do any more, or is gone. It says no when the time is over before that.
-func (v *Version) finishes(inst backend.Instance, m *member, limit time.Duration) bool {
+// finishes waits until an instance has nothing to do any more, or is gone. It says no when the time is over before that, or recalled is closed.
+func (v *Version) finishes(inst backend.Instance, m *member, limit time.Duration, recalled <-chan struct{}) bool {
 	over := time.NewTimer(limit)
 	defer over.Stop()
 	select {
@@ -256,6 +277,7 @@ func (v *Version) finishes(inst backend.Instance, m *member, limit time.Duration
 	case <-inst.Done():
 		return true
 	case <-v.manager.hurried.Done():
+	case <-recalled:
 	case <-over.C:
 	}
 	select {

@@ -74,6 +74,16 @@ func TestItems(t *testing.T) {
 	if d := frameItems(t.Context(), items)[0].Deadline; d != 0 {
 		t.Errorf("deadline %d of a context without one", d)
 	}
+	earlier, later := deadline.Add(-time.Second), deadline.Add(time.Second)
+	items = []infer.Item{{Deadline: earlier}, {Deadline: later}, {}}
+	for i, want := range []time.Time{earlier, deadline, deadline} { // the earlier one of its own and the batch's
+		if d := frameItems(ctx, items)[i].Deadline; d != want.UnixNano() {
+			t.Errorf("item %d: deadline %d, want %d", i, d, want.UnixNano())
+		}
+	}
+	if d := frameItems(t.Context(), items)[1].Deadline; d != later.UnixNano() {
+		t.Errorf("deadline %d of an item with its own", d)
+	}
 }
 
 func TestFailedResults(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 // handler is the model that most tests run: 20 ms and 2 ms for each request.
 func handler(l load, workers int, noise float64) world {
-	return world{load: l, workers: workers, fixed: 20 * ms, each: 2 * ms, noise: noise, from: 2 * time.Second, until: 8 * time.Second, seed: 1}
+	return world{load: l, workers: workers, fixed: 20 * ms, each: 2 * ms, noise: noise, from: 2 * time.Second, until: 7 * time.Second, seed: 1}
 }
 
 func TestLoneClientSoonWaitsForNobody(t *testing.T) {
@@ -77,7 +77,7 @@ func TestLatencyOfIndependentArrivalsIsNearThatOfTheBestGridPoint(t *testing.T) 
 		for _, rate := range []float64{20, 100, 200, 300} {
 			world := func() world {
 				w := handler(open(rate), workers, .2)
-				w.until = 20 * time.Second
+				w.until = 15 * time.Second
 				return w
 			}
 			best, of := grid(t, world, 64, sooner)

@@ -9,6 +9,8 @@ type Tuner interface {
 	Limits() (now, bounds Limits)
 	// Freeze keeps the limits as they are from now on, or lets them move again.
 	Freeze(on bool)
+	// Frozen says whether they are kept.
+	Frozen() bool
 	// Step gives the oldest step that was not asked for yet. Of those that nobody asks for, only the latest few are kept.
 	Step() (Step, bool)
 }
@@ -85,6 +87,9 @@ func (t *tuned) Freeze(on bool) {
 	t.frozen = on
 	t.trying, t.missed, t.window.opened = false, 0, false
 }
+
+// Frozen implements Tuner.
+func (t *tuned) Frozen() bool { return t.frozen }
 
 // Step implements Tuner.
 func (t *tuned) Step() (Step, bool) {

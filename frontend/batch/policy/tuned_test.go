@@ -167,6 +167,9 @@ func TestFrozenLimitsStay(t *testing.T) {
 	w.took, w.until = square, 60*time.Second
 	p, _ := newPolicy(t, Options{Limits: Limits{64, 100 * ms}, Goal: 300 * ms}).(Tuner)
 	p.Freeze(true)
+	if !p.Frozen() {
+		t.Error("frozen, and does not say so")
+	}
 	if r := w.run(p); len(r.steps) > 0 {
 		t.Errorf("frozen, and yet %v", r.steps)
 	}

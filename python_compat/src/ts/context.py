@@ -89,7 +89,8 @@ class Context:  # as on TorchServe it compares by its attributes and has no hash
     def get_time_left(self, idx: int = 0) -> Optional[float]:
         """Seconds until nobody waits for the response to row `idx` any more, 0.0 once that is so; None when there is no limit.
 
-        TorchServe has no such method. The earliest of the client's deadline and the model's response timeout counts. What takes longer is lost work.
+        TorchServe has no such method. The earliest of the client's deadline and the model's response timeout counts. What takes
+        longer is lost work.
         """
         return self._row(idx).get_time_left()  # type: ignore[no-any-return]
 

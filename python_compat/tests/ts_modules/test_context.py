@@ -56,6 +56,20 @@ def test_requests() -> None:
         context.get_request_header(2, "X-A")
 
 
+def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = made(1)
+    assert context.get_time_left() is None
+    monkeypatch.setattr("ts.context.time.time", lambda: 1000.0)
+    context.request_processor = [
+        RequestProcessor({}, 1_002_500_000_000),
+        RequestProcessor({}, 999_000_000_000),
+        RequestProcessor({}),
+    ]
+    assert [context.get_time_left(), context.get_time_left(1), context.get_time_left(2)] == [2.5, 0.0, None]
+    with pytest.raises(IndexError):
+        context.get_time_left(3)
+
+
 def test_responses() -> None:
     context = made()
     assert context.get_response_status(0) == (200, None)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any, List
 
@@ -481,3 +482,17 @@ def handle(data, ctx):
     session.load(make_model(tmp_path, {"h.py": code}), "h.py")
     (result,) = session.run(Request("the-id", [("b", "", b""), ("a", "", b"")], [("X", "1"), ("X", "2")]))
     assert json.loads(result.body) == [["a", "b"], "2", "the-id"]
+
+
+def test_time_left_reaches_the_handler(session: Session, tmp_path: Path) -> None:
+    code = """
+def handle(data, ctx):
+    return [str(ctx.get_time_left(i)) for i in range(len(data or ()))]
+"""
+    session.load(make_model(tmp_path, {"h.py": code}), "h.py")
+    soon, past = int((time.time() + 60) * 1e9), int((time.time() - 60) * 1e9)
+    results = session.run(*(Request(str(at), [("b", "", b"")], [], at) for at in (0, soon, past)))
+    limitless, left, over = [r.body.decode() for r in results]
+    assert limitless == "None"
+    assert 30 < float(left) <= 60
+    assert float(over) == 0.0

@@ -1,4 +1,4 @@
-"""Texts that UTF-8 cannot encode, and NULs: TorchServe's worker dies of most of them, this one answers the other requests and goes on."""
+"""Texts that UTF-8 cannot encode, and NULs: TorchServe's worker dies of most, this one answers the other requests and goes on."""
 
 from __future__ import annotations
 

@@ -148,8 +148,18 @@ def describe(error: BaseException) -> str:
         step = step.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, step)).rstrip("\n")
-    except Exception as second:  # an exception class of the handler's may fail to print itself
-        return "%s (its traceback cannot be printed: %s)" % (type(error).__name__, type(second).__name__)
+    except Exception as second:  # a class of the handler's may fail to print itself, and Python at surrogates
+        text = _text(error)
+        said = "%s: %s" % (type(error).__name__, text) if text else type(error).__name__
+        return "%s%s (its traceback cannot be printed: %s)" % (_steps(step), said, type(second).__name__)
+
+
+def _steps(step: Optional[TracebackType]) -> str:
+    """The lines of a traceback that say where, "" when that cannot be told either."""
+    try:
+        return "".join(traceback.format_tb(step))
+    except Exception:
+        return ""
 
 
 def _text(error: BaseException) -> str:
