@@ -92,6 +92,21 @@ func (p *pending) listen() {
 // passed says whether something of its answer was passed on.
 func (p *pending) passed() bool { return p.heard != nil && p.heard.Load() }
 
+// suspect says whether the request may have ended a worker.
+func (p *pending) suspect() bool { return p.past.Tries > 0 || p.mark.Suspect() }
+
+// acquire gets a slot: for a request that may have ended a worker one of a worker that has nothing else, so that it harms nobody, and nobody else is to
+// blame.
+func (q *Queue) acquire(ctx context.Context) (backend.Slot, error) {
+	q.mu.Lock()
+	first := q.waiting.next()
+	q.mu.Unlock()
+	if first != nil && first.suspect() {
+		return q.pool.AcquireAlone(ctx) //nolint:wrapcheck // the pool's faults are the client's
+	}
+	return q.pool.Acquire(ctx) //nolint:wrapcheck // the same
+}
+
 // vet takes those out of a batch that are not to leave with it.
 func (q *Queue) vet(batch []*pending) []*pending {
 	now, later := q.runs.guard.Load().vet(batch)

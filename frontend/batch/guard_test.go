@@ -90,6 +90,9 @@ func TestOneOfABatchEndsTheWorker(t *testing.T) {
 		if n := deaths.Load(); n != 2 { // with its batch, and alone
 			t.Errorf("%d workers died", n)
 		}
+		if n := pool.alone.Load(); n != 8 {
+			t.Errorf("%d requests had a worker for themselves, and 8 were with one that died", n)
+		}
 		if diff := cmp.Diff(map[string]string{"again": "poisoned", "good": "good"}, answers(t, q, payload("again", "poison"), payload("good", "x"))); diff != "" {
 			t.Error(diff)
 		}

@@ -192,7 +192,7 @@ func (q *Queue) signal() {
 func (q *Queue) Run(ctx context.Context) {
 	defer q.running.Wait()
 	for q.waitForItem(ctx) {
-		slot, err := q.pool.Acquire(ctx)
+		slot, err := q.acquire(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
 				break

@@ -25,8 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type workers struct {
 	slots  chan struct{}
 	handle func(ctx context.Context, items []infer.Item) ([]infer.Result, error)
-	steps  bool        // they answer in steps
-	unsent func() bool // says of the next batch that it is not sent; nil: all are
+	steps  bool         // they answer in steps
+	alone  atomic.Int64 // slots of workers with nothing else
+	unsent func() bool  // says of the next batch that it is not sent; nil: all are
 
 	mu      sync.Mutex
 	batches [][]string // ids of each batch, in the order of their start
@@ -46,7 +47,10 @@ func (w *workers) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) 
 	return w.Acquire(ctx)
 }
 
-func (w *workers) AcquireAlone(ctx context.Context) (backend.Slot, error) { return w.Acquire(ctx) }
+func (w *workers) AcquireAlone(ctx context.Context) (backend.Slot, error) {
+	w.alone.Add(1)
+	return w.Acquire(ctx)
+}
 
 func (w *workers) Workers() []int { return []int{0} }
 
