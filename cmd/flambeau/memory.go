@@ -54,7 +54,7 @@ const usualPercent = 100 // of GOGC
 
 // garbagePercent is GOGC for a heap in which so much lives.
 func garbagePercent(live uint64) int {
-	const room, least = 32 << 20, 2 << 20
+	const room, least = 32 << 20, 4 << 20 // with less, the least heap that is collected would be larger than the room
 	return max(usualPercent, int(room*usualPercent/max(live, least)))
 }
 

@@ -99,8 +99,7 @@ func TestMemory(t *testing.T) {
 		},
 		"version 1": {
 			map[string]string{
-				"proc/self/mountinfo":                                mountsOfOne,
-				"proc/7/cgroup":                                      "4:memory:/box\n3:cpu,cpuacct:/other\n0::/\n",
+				"proc/self/mountinfo": mountsOfOne, "proc/7/cgroup": "4:memory:/box\n3:cpu,cpuacct:/other\n0::/\n",
 				"sys/fs/cgroup/memory/memory.limit_in_bytes":         "9223372036854771712\n",
 				"sys/fs/cgroup/memory/box/memory.limit_in_bytes":     "4096\n",
 				"sys/fs/cgroup/memory/box/memory.max_usage_in_bytes": "4095\n",

@@ -49,7 +49,7 @@ Besides, these environment variables are read:
 | ` + "`FLAMBEAU_HOME`, `FLAMBEAU_LIBRARY`" + ` | folder with the Python package ` + "`flambeau`, and its `libflambeau.so`" + `; found beside the binary otherwise |
 | ` + "`FLAMBEAU_ONNXRUNTIME`" + ` | ONNX Runtime's library (1.24 or later), or the folder that it is in; looked for beside the binary, in the Python environment and in the system's folders otherwise |
 | ` + "`CUDA_VISIBLE_DEVICES`" + ` | which GPUs there are |
-| ` + "`GOMEMLIMIT`, `GOGC`" + ` | memory of the server itself, which by default keeps below half of its cgroup's limit |
+| ` + "`GOMEMLIMIT`, `GOGC`" + ` | memory of the server itself, which by default keeps below half of its cgroup's limit, and lets garbage take 32 MB, or as much as what lives, before it collects it |
 
 ## Snapshots
 

@@ -123,7 +123,9 @@ func Open(opts Options) (*Logs, error) {
 	open := func(dir, name string) *lumberjack.Logger {
 		return &lumberjack.Logger{Filename: filepath.Join(dir, name), MaxSize: megabytes, MaxBackups: backups, Compress: true, LocalTime: true}
 	}
-	shown := func(name string) *file { return &file{console: opts.Console, least: opts.ConsoleLevel, roll: open(opts.Dir, name)} }
+	shown := func(name string) *file {
+		return &file{console: opts.Console, least: opts.ConsoleLevel, roll: open(opts.Dir, name)}
+	}
 	f := newFlusher()
 	l := &Logs{
 		server: shown(ServerFile), model: shown(ModelFile), access: f.add(open(opts.Dir, AccessFile)),
@@ -191,10 +193,23 @@ func (l *Logs) Close() error {
 
 // oneLine keeps a client from writing lines of its own into a log.
 func oneLine(s string) string {
+	if plain(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return '.'
 		}
 		return r
 	}, s)
+}
+
+// plain says whether a text has nothing but printable ASCII.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
 }

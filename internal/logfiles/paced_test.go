@@ -57,16 +57,16 @@ func TestLinesAreWrittenTogetherAndSoon(t *testing.T) {
 		first, second := f.add(a), f.add(b)
 		go f.run()
 		defer f.end()
-		time.Sleep(time.Hour) // nothing waits
+		<-time.After(time.Hour) // nothing waits
 		first.line(at, "one")
-		time.Sleep(flushDelay / 2)
+		<-time.After(flushDelay / 2)
 		first.line(at, "two")
 		second.line(at, "three")
 		synctest.Wait()
 		if n := len(a.written()) + len(b.written()); n > 0 {
 			t.Errorf("%d writes before the delay", n)
 		}
-		time.Sleep(flushDelay / 2)
+		<-time.After(flushDelay / 2)
 		synctest.Wait()
 		if got := a.written(); len(got) != 1 || got[0] != stamp+"one\n"+stamp+"two\n" {
 			t.Errorf("%q", got)
@@ -75,7 +75,7 @@ func TestLinesAreWrittenTogetherAndSoon(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		first.line(at, "four")
-		time.Sleep(flushDelay)
+		<-time.After(flushDelay)
 		synctest.Wait()
 		if got := a.written(); len(got) != 2 || got[1] != stamp+"four\n" {
 			t.Errorf("%q", got)

@@ -27,8 +27,8 @@ type learning struct {
 const (
 	// trialBatches are the batches that are not full and yet are let go by TorchServe's rule, before what was learned counts.
 	trialBatches = 5
-	// worth is how much of a batch's fixed time may be spent on making it fuller: all of it would gain nothing.
-	worth = 3. / 4
+	// worth is how much of a batch's fixed time may be spent on making it fuller: more than all of it is lost.
+	worth = 1.
 	// lenience is how much longer than best the policy waits: what comes later than ever before is not noticed else.
 	lenience = 2
 )
