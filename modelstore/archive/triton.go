@@ -180,6 +180,7 @@ func settingsFrom(c *pbtxt.Config) Settings {
 	}
 	if b := c.Batching; b != nil {
 		s.BatchSize, s.MaxBatchDelay, s.PriorityLevels, s.DefaultPriorityLevel = new(c.MaxBatch), &b.Delay, b.Levels, b.Default
+		s.PreferredBatchSizes = b.Preferred
 		if b.QueueSize > 0 {
 			s.JobQueueSize = new(b.QueueSize)
 		}

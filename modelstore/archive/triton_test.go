@@ -25,7 +25,7 @@ backend: "onnxruntime"
 max_batch_size: 8
 input { name: "x" data_type: TYPE_FP32 dims: 4 }
 output { name: "y" data_type: TYPE_FP32 dims: 4 label_filename: "labels.txt" }
-dynamic_batching { max_queue_delay_microseconds: 150 priority_levels: 3 default_priority_level: 2 default_queue_policy { max_queue_size: 7 } }
+dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 150 priority_levels: 3 default_priority_level: 2 default_queue_policy { max_queue_size: 7 } }
 instance_group { kind: KIND_CPU count: 2 }
 optimization { graph { level: -1 } execution_accelerators { gpu_execution_accelerator { name: "tensorrt" } cpu_execution_accelerator { name: "openvino" parameters { key: "a" value: "b" } } } }
 parameters { key: "intra_op_thread_count" value { string_value: "3" } }
@@ -70,7 +70,7 @@ func TestTritonSettings(t *testing.T) {
 	}
 	want := Settings{
 		MinWorkers: new(2), MaxWorkers: new(2), BatchSize: new(8), MaxBatchDelay: new(150 * time.Microsecond), DeviceType: "cpu", JobQueueSize: new(7),
-		MaxSequenceJobQueueSize: 1, MaxNumSequence: 1, PriorityLevels: 3, DefaultPriorityLevel: 2,
+		MaxSequenceJobQueueSize: 1, MaxNumSequence: 1, PriorityLevels: 3, DefaultPriorityLevel: 2, PreferredBatchSizes: []int{4},
 	}
 	if diff := cmp.Diff(want, a.Settings); diff != "" {
 		t.Error(diff)

@@ -52,6 +52,7 @@ type Batching struct {
 	QueueSize int // 0: it does not say
 	Levels    int // classes of priority; 0 for one
 	Default   int // of a request that says nothing
+	Preferred []int
 }
 
 // Sequences is how requests of a sequence find the same worker.
@@ -276,10 +277,12 @@ func (c *Config) dynamicBatching(p *parsed, d *tritonv1.DynamicBatching) error {
 		c.warn(p.line(0, name), "dynamic_batching has no effect with a max_batch_size of 0: the tensors have no dimension for rows")
 		return nil
 	}
+	var preferred []int
 	for _, size := range d.GetPreferredBatchSize() {
 		if size < 1 || int(size) > c.MaxBatch {
 			return p.refuse("", at("preferred_batch_size"), "the preferred_batch_size %d is not between 1 and max_batch_size, which is %d", size, c.MaxBatch)
 		}
+		preferred = append(preferred, int(size))
 	}
 	levels, standard := d.GetPriorityLevels(), d.GetDefaultPriorityLevel()
 	if standard > levels || levels > 0 && standard == 0 {
@@ -297,7 +300,7 @@ func (c *Config) dynamicBatching(p *parsed, d *tritonv1.DynamicBatching) error {
 		c.warn(at("priority_queue_policy"), "priority_queue_policy is left out: the classes share one queue size")
 	}
 	c.Batching = &Batching{
-		Delay: micros(d.GetMaxQueueDelayMicroseconds()), QueueSize: int(q.GetMaxQueueSize()), Levels: int(levels), Default: int(standard),
+		Delay: micros(d.GetMaxQueueDelayMicroseconds()), QueueSize: int(q.GetMaxQueueSize()), Levels: int(levels), Default: int(standard), Preferred: preferred,
 	}
 	return nil
 }

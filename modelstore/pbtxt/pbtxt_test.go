@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 		Name: "m", ONNX: true, MaxBatch: 8, Policy: Policy{Versions: []string{"1", "3"}},
 		Inputs:    []Port{{Name: "x", DataType: "FP32", Shape: []int64{-1, 3, -1}}, {Name: "s", DataType: "BYTES", Shape: []int64{-1, 1}}},
 		Outputs:   []Port{{Name: "y", DataType: "BF16", Shape: []int64{-1, 5}, Labels: "labels.txt"}},
-		Batching:  &Batching{Delay: 150 * time.Microsecond, QueueSize: 7, Levels: 3, Default: 2},
+		Batching:  &Batching{Delay: 150 * time.Microsecond, QueueSize: 7, Levels: 3, Default: 2, Preferred: []int{4, 8}},
 		Instances: &Instances{Count: 5, GPU: "gpu", GPUs: []int{0, 1}},
 		Runtime: ONNX{Optimize: "extended", IntraOp: 4, Arena: &no, Providers: []Provider{
 			{Name: "TensorRT", Options: map[string]string{"trt_fp16_enable": "1", "trt_max_workspace_size": "5"}}, {Name: "CUDA"},
