@@ -147,13 +147,20 @@ def _header_key(default: str) -> str:
 class RequestProcessor:
     """Request headers and response status and headers of one row."""
 
-    def __init__(self, request_header: Dict[str, Any], deadline: int = 0) -> None:
-        """`deadline` is when nobody waits for the response any more: Unix time in nanoseconds, 0 for never."""
+    _deadline = 0  # when nobody waits for the response any more: Unix time in nanoseconds, 0 for never
+
+    def __init__(self, request_header: Dict[str, Any]) -> None:
         self._request_header = request_header
-        self._deadline = deadline
         self._response_header: Dict[str, str] = {}
         self._status_code = 200
         self._reason_phrase: Optional[str] = None
+
+    @classmethod
+    def until(cls, request_header: Dict[str, Any], deadline: int) -> RequestProcessor:
+        """One for a row whose client waits until `deadline`: Unix time in nanoseconds, 0 for ever. Ours alone."""
+        processor = cls(request_header)
+        processor._deadline = deadline
+        return processor
 
     def get_request_property(self, key: str) -> Optional[Any]:
         """A request header, None if absent."""

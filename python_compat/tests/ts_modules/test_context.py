@@ -61,8 +61,8 @@ def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert context.get_time_left() is None
     monkeypatch.setattr("ts.context.time.time", lambda: 1000.0)
     context.request_processor = [
-        RequestProcessor({}, 1_002_500_000_000),
-        RequestProcessor({}, 999_000_000_000),
+        RequestProcessor.until({}, 1_002_500_000_000),
+        RequestProcessor.until({}, 999_000_000_000),
         RequestProcessor({}),
     ]
     assert [context.get_time_left(), context.get_time_left(1), context.get_time_left(2)] == [2.5, 0.0, None]

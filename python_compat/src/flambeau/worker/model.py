@@ -161,7 +161,7 @@ def _set_batch(context: Any, items: List[Item], pieces: Pieces) -> List[Dict[str
         item.parts = []  # the payloads are the rows' now; nothing may hold on to the frame
     ids = {index: item.id for index, item in enumerate(items)}
     context.request_ids = ids
-    context.request_processor = [RequestProcessor(header, item.deadline) for header, item in zip(headers, items)]
+    context.request_processor = [RequestProcessor.until(header, item.deadline) for header, item in zip(headers, items)]
     context.metrics.request_ids = ids
     context.cl_socket = pieces
     return data
