@@ -177,6 +177,38 @@ func (g Group) MemoryLimit() Limit {
 // unlimited is where numbers begin that mean no limit: version 1 writes a huge one.
 const unlimited = 1 << 50
 
+// MemoryRoom gives what the memory limits of the group, and of those above it, leave now; what the kernel would give back of its file cache counts as left. limited
+// is false where there is no limit.
+func (g Group) MemoryRoom() (bytes int64, limited bool) {
+	limitFile, usedFile, cached := "memory.max", "memory.current", "inactive_file"
+	if g.version == 1 {
+		limitFile, usedFile, cached = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+	}
+	for _, dir := range g.lineage() {
+		limit, ok := number(filepath.Join(dir, limitFile))
+		used, known := number(filepath.Join(dir, usedFile))
+		if !ok || !known || limit >= unlimited {
+			continue // no limit here, or no such file: the root of version 2 has none
+		}
+		text, _ := os.ReadFile(filepath.Join(dir, "memory.stat")) // without it nothing counts as what can be given back
+		if left := limit - used + statOf(string(text), cached); !limited || left < bytes {
+			bytes, limited = left, true
+		}
+	}
+	return max(bytes, 0), limited
+}
+
+// statOf gives a value of memory.stat, 0 if it is not there.
+func statOf(text, key string) int64 {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, key+" "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
 // OutOfMemoryKills is how many processes of the group the kernel's out-of-memory killer has ended since the group was made; for the root of version 2,
 // where no group counts, how many of the whole machine. Kernels before 4.13 do not count them.
 func (g Group) OutOfMemoryKills() (int64, bool) {

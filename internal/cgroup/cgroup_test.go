@@ -152,6 +152,46 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+func TestMemoryRoom(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		files   map[string]string
+		room    int64
+		limited bool
+	}{
+		"version 2, the group above leaves less": {map[string]string{
+			"proc/self/mountinfo": mountsOfTwo, "proc/7/cgroup": "0::/pod/box\n",
+			"sys/fs/cgroup/pod/memory.max": "1000\n", "sys/fs/cgroup/pod/memory.current": "900\n", "sys/fs/cgroup/pod/memory.stat": "anon 5\ninactive_file 50\n",
+			"sys/fs/cgroup/pod/box/memory.max": "800\n", "sys/fs/cgroup/pod/box/memory.current": "100\n",
+		}, 150, true},
+		"version 2, no limit": {map[string]string{
+			"proc/self/mountinfo": mountsOfTwo, "proc/7/cgroup": "0::/box\n",
+			"sys/fs/cgroup/box/memory.max": "max\n", "sys/fs/cgroup/box/memory.current": "100\n",
+		}, 0, false},
+		"version 2, over its limit": {map[string]string{
+			"proc/self/mountinfo": mountsOfTwo, "proc/7/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "100\n", "sys/fs/cgroup/memory.current": "120\n",
+		}, 0, true},
+		"version 1, cache of the groups below": {map[string]string{
+			"proc/self/mountinfo": mountsOfOne, "proc/7/cgroup": "4:memory:/box\n0::/other\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n", "sys/fs/cgroup/memory/memory.usage_in_bytes": "9000\n",
+			"sys/fs/cgroup/memory/box/memory.limit_in_bytes": "4096\n", "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "4000\n",
+			"sys/fs/cgroup/memory/box/memory.stat": "inactive_file 1\ntotal_inactive_file 4\n",
+		}, 100, true},
+		"version 1, no limit": {map[string]string{
+			"proc/self/mountinfo": mountsOfOne, "proc/7/cgroup": "4:memory:/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n", "sys/fs/cgroup/memory/memory.usage_in_bytes": "9000\n",
+		}, 0, false},
+	} {
+		g, err := system(t, tc.files).Memory(7)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if room, limited := g.MemoryRoom(); room != tc.room || limited != tc.limited {
+			t.Errorf("%s: %d, %t", name, room, limited)
+		}
+	}
+}
+
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -20,9 +20,10 @@ import (
 // tritonSamples makes the warm-up requests of a config.pbtxt: bodies of the Open Inference Protocol with raw tensors.
 func (a *Archive) tritonSamples() ([]Sample, error) {
 	var all []Sample
+	left := pbtxt.MaxWarmUpBytes
 	for i := range a.Triton.WarmUp {
 		w := &a.Triton.WarmUp[i]
-		item, err := a.tritonSample(w)
+		item, err := a.tritonSample(w, &left)
 		if err != nil {
 			return nil, fmt.Errorf("the warm-up request %q of %s cannot be made: %w", w.Name, pbtxt.File, err)
 		}
@@ -33,7 +34,8 @@ func (a *Archive) tritonSamples() ([]Sample, error) {
 	return all, nil
 }
 
-func (a *Archive) tritonSample(w *pbtxt.WarmUp) (infer.Item, error) {
+// tritonSample makes one of them. Its tensors are taken from left, the bytes that all of them may still take.
+func (a *Archive) tritonSample(w *pbtxt.WarmUp, left *int) (infer.Item, error) {
 	type parameters struct {
 		Size int `json:"binary_data_size"`
 	}
@@ -47,7 +49,7 @@ func (a *Archive) tritonSample(w *pbtxt.WarmUp) (infer.Item, error) {
 		Inputs     []input         `json:"inputs"`
 		Parameters map[string]bool `json:"parameters"`
 	}{Parameters: map[string]bool{"binary_data_output": true}}
-	var raw []byte
+	parts := [][]byte{nil} // the text, and the tensors
 	for i := range w.Inputs {
 		in := &w.Inputs[i]
 		data, err := a.warmUpData(in)
@@ -55,13 +57,18 @@ func (a *Archive) tritonSample(w *pbtxt.WarmUp) (infer.Item, error) {
 			return infer.Item{}, fmt.Errorf("input %s: %w", in.Name, err)
 		}
 		request.Inputs = append(request.Inputs, input{in.Name, in.Shape, in.DataType, parameters{len(data)}})
-		raw = append(raw, data...)
+		if *left -= len(data); *left < 0 { // only files can: the others' sizes are in the configuration, which was refused otherwise
+			return infer.Item{}, fmt.Errorf("input %s: with it the warm-up requests take %d bytes together, and at most %d are allowed; remove some, or make them smaller",
+				in.Name, pbtxt.MaxWarmUpBytes-*left, pbtxt.MaxWarmUpBytes)
+		}
+		parts = append(parts, data)
 	}
 	text, err := json.Marshal(request)
 	if err != nil {
 		return infer.Item{}, err
 	}
-	body := slices.Concat(text, raw)
+	parts[0] = text
+	body := slices.Concat(parts...)
 	return infer.Item{
 		ID: uuid.NewString(), Rows: 1,
 		Header: []infer.Field{
@@ -73,28 +80,13 @@ func (a *Archive) tritonSample(w *pbtxt.WarmUp) (infer.Item, error) {
 	}, nil
 }
 
-// elementSize is how many bytes an element takes, 0 for BYTES, whose elements have their own.
-func elementSize(datatype string) int {
-	switch datatype {
-	case "BOOL", "UINT8", "INT8":
-		return 1
-	case "UINT16", "INT16", "FP16", "BF16":
-		return 2
-	case "UINT32", "INT32", "FP32":
-		return 4
-	case "UINT64", "INT64", "FP64":
-		return 8
-	}
-	return 0
-}
-
 // warmUpData makes the raw data of a tensor.
 func (a *Archive) warmUpData(in *pbtxt.WarmUpInput) ([]byte, error) {
 	elements := 1
 	for _, d := range in.Shape {
 		elements *= int(d)
 	}
-	size := elementSize(in.DataType)
+	size := pbtxt.ElementSize(in.DataType)
 	switch {
 	case in.File != "":
 		return a.warmUpFile(in, elements*size)
@@ -136,7 +128,7 @@ func appendRandom(data []byte, datatype string, random *rand.Rand) []byte {
 		return le.AppendUint64(data, math.Float64bits(random.Float64()))
 	}
 	data = append(data, byte(random.IntN(small)))
-	return append(data, make([]byte, elementSize(datatype)-1)...)
+	return append(data, make([]byte, pbtxt.ElementSize(datatype)-1)...)
 }
 
 // warmUpFile reads the raw data of a tensor from the model's folder warmup.

@@ -2,6 +2,7 @@ package pbtxt
 
 import (
 	"encoding/json"
+	"fmt"
 	"errors"
 	"os"
 	"path/filepath"
@@ -202,4 +203,26 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%s", c.JSON)
 		}
 	})
+}
+
+// What warm-up requests take in memory is bounded, one by one and together.
+func TestWarmUpBytes(t *testing.T) {
+	t.Parallel()
+	warm := func(name, kind string, elements int, data string) string {
+		return fmt.Sprintf("model_warmup { name: %q inputs { key: \"x\" value { data_type: %s dims: %d %s } } }\n", name, kind, elements, data)
+	}
+	const mi = 1 << 20
+	for name, c := range map[string]struct{ text, want string }{
+		"as large as it may be":  {text: warm("a", "TYPE_FP32", 16*mi, "zero_data: true")},
+		"two that fit":           {text: warm("a", "TYPE_FP64", 4*mi, "random_data: true") + warm("b", "TYPE_UINT8", 32*mi, "zero_data: true")},
+		"one too large":          {warm("a", "TYPE_FP64", 16*mi, "zero_data: true"), "\"a\" takes 134217728 bytes, and at most 67108864 are allowed"},
+		"texts":                  {warm("a", "TYPE_STRING", 16*mi, "random_data: true"), "\"a\" takes 201326592 bytes, and at most 67108864 are allowed"},
+		"too large by one":       {warm("a", "TYPE_UINT8", 64*mi, "zero_data: true") + warm("b", "TYPE_UINT8", 1, "zero_data: true"), "up to \"b\" take 67108865 bytes together, and at most 67108864"},
+		"sixteen of the largest": {strings.Repeat(warm("a", "TYPE_FP32", 16*mi, "zero_data: true"), 16), "take 134217728 bytes together, and at most 67108864 are allowed"},
+	} {
+		_, err := Parse([]byte("backend: \"onnxruntime\"\n"+c.text), "m")
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -12,8 +12,41 @@ import (
 const (
 	maxWarmUps      = 16
 	maxWarmUpCount  = 100
-	maxWarmUpValues = 1 << 26 // elements of one request
+	maxWarmUpValues = 1 << 26  // elements of one request
+	MaxWarmUpBytes  = 64 << 20 // tensors of one request, and of all of them: they are kept while the model is there
 )
+
+// ElementSize is how many bytes an element of a type of the Open Inference Protocol takes, 0 for BYTES, whose elements have their own.
+func ElementSize(datatype string) int {
+	switch datatype {
+	case "BOOL", "UINT8", "INT8":
+		return 1
+	case "UINT16", "INT16", "FP16", "BF16":
+		return 2
+	case "UINT32", "INT32", "FP32":
+		return 4
+	case "UINT64", "INT64", "FP64":
+		return 8
+	}
+	return 0
+}
+
+// bytesOf is how many bytes so many elements of an input take, or most of them: a text is its length and the element's number, or nothing. How long those of
+// a file are is not known here.
+func bytesOf(in *WarmUpInput, elements int64) int64 {
+	const length, digits = 4, 8
+	size := int64(ElementSize(in.DataType))
+	switch {
+	case size > 0:
+	case in.File != "":
+		size = length
+	case in.Random:
+		size = length + digits
+	default:
+		size = length
+	}
+	return elements * size
+}
 
 // warmUp reads the requests that are run before the model serves.
 func (c *Config) warmUp(p *parsed) error {
@@ -21,6 +54,7 @@ func (c *Config) warmUp(p *parsed) error {
 	if len(all) > maxWarmUps {
 		return p.refuse("remove some", p.line(0, "model_warmup"), "there are %d warm-up requests, and at most %d are used", len(all), maxWarmUps)
 	}
+	sum := int64(0)
 	for i, w := range all {
 		line := p.line(i, "model_warmup")
 		made := WarmUp{Name: w.GetName(), Count: min(max(int(w.GetCount()), 1), maxWarmUpCount)}
@@ -31,8 +65,13 @@ func (c *Config) warmUp(p *parsed) error {
 			}
 			rows = 1
 		}
-		if err := c.warmUpInputs(p, line, w, rows, &made); err != nil {
+		bytes, err := c.warmUpInputs(p, line, w, rows, &made)
+		if err != nil {
 			return err
+		}
+		if sum += bytes; sum > MaxWarmUpBytes {
+			return p.refuse("remove some, or make them smaller", line, "the warm-up requests up to %q take %d bytes together, and at most %d are allowed",
+				w.GetName(), sum, MaxWarmUpBytes)
 		}
 		if len(made.Inputs) == 0 {
 			return p.refuse("", line, "the warm-up request %q has no inputs", w.GetName())
@@ -42,24 +81,28 @@ func (c *Config) warmUp(p *parsed) error {
 	return nil
 }
 
-// warmUpInputs reads the tensors of a request.
-func (c *Config) warmUpInputs(p *parsed, line int, w *tritonv1.Warmup, rows int64, made *WarmUp) error {
+// warmUpInputs reads the tensors of a request, and gives their size in bytes.
+func (c *Config) warmUpInputs(p *parsed, line int, w *tritonv1.Warmup, rows int64, made *WarmUp) (bytes int64, err error) {
 	elements := int64(0)
 	for _, name := range slices.Sorted(maps.Keys(w.GetInputs())) {
 		in, err := c.warmUpInput(p, line, name, w.GetInputs()[name], rows)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		n := int64(1)
 		for _, d := range in.Shape {
 			n = min(n, maxWarmUpValues+1) * min(d, maxWarmUpValues+1) // it cannot become too large for its type
 		}
 		if elements += n; n > maxWarmUpValues || elements > maxWarmUpValues {
-			return p.refuse("make it smaller", line, "the warm-up request %q has more than %d elements", w.GetName(), maxWarmUpValues)
+			return 0, p.refuse("make it smaller", line, "the warm-up request %q has more than %d elements", w.GetName(), maxWarmUpValues)
 		}
+		bytes += bytesOf(&in, n)
 		made.Inputs = append(made.Inputs, in)
 	}
-	return nil
+	if bytes > MaxWarmUpBytes {
+		return 0, p.refuse("make it smaller", line, "the warm-up request %q takes %d bytes, and at most %d are allowed", w.GetName(), bytes, MaxWarmUpBytes)
+	}
+	return bytes, nil
 }
 
 func (c *Config) warmUpInput(p *parsed, line int, name string, in *tritonv1.Warmup_Input, rows int64) (WarmUpInput, error) {

@@ -39,6 +39,7 @@ type sample struct {
 	at             time.Time
 	min, max       int
 	workers, ready int // that it has, without those that gave up; and that are ready
+	again, away    int // that start again after a failure; and that failed and are not started yet
 	batch          int // requests that a worker takes at once
 	demand         Demand
 	busy           float64 // slots in use since the last sample, on average
@@ -76,7 +77,7 @@ func (s *scaler) decide(x *sample) (workers int, why string) {
 	if x.begun || x.demand.Waiting > 0 || x.busy > 0 || s.quietSince.IsZero() {
 		s.quietSince = x.at
 	}
-	if n == 0 || x.ready < n { // nobody knows yet what those that start will do
+	if n == 0 || x.ready+x.again+x.away < n { // nobody knows yet what those that start for the first time will do
 		s.hot, s.calmSince = 0, time.Time{}
 		return n, ""
 	}
@@ -85,7 +86,8 @@ func (s *scaler) decide(x *sample) (workers int, why string) {
 	} else {
 		s.hot = 0
 	}
-	if s.hot >= hotSamples && n < x.max && !x.at.Before(s.nextUp) {
+	// One that starts again may be enough soon; where none is ready, more of the same would not come up either.
+	if s.hot >= hotSamples && n < x.max && x.again == 0 && x.ready > 0 && !x.at.Before(s.nextUp) {
 		return s.up(x)
 	}
 	if n == 1 && x.min == 0 && x.keepAlive > 0 && x.at.Sub(s.quietSince) >= x.keepAlive {
@@ -94,10 +96,10 @@ func (s *scaler) decide(x *sample) (workers int, why string) {
 	return s.down(x)
 }
 
-// up adds as many workers as there are, but no more than requests wait.
+// up adds as many workers as are ready, but no more than requests wait.
 func (s *scaler) up(x *sample) (workers int, why string) {
 	batches := (x.demand.Waiting + x.batch - 1) / x.batch
-	step := max(1, min(x.workers, batches))
+	step := max(1, min(x.ready, batches))
 	s.hot, s.calmSince, s.nextUp = 0, time.Time{}, x.at.Add(settleAfter)
 	switch {
 	case s.lastDown.IsZero():

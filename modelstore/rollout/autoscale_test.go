@@ -186,6 +186,9 @@ func TestDecisionsStayWithinBounds(t *testing.T) {
 		for range 500 {
 			x.at = x.at.Add(tendEvery)
 			x.ready = x.workers - min(x.workers, r.IntN(8)/7)
+			x.away = min(x.ready, r.IntN(6)/5)
+			x.again = min(x.ready-x.away, r.IntN(6)/5)
+			x.ready -= x.away + x.again
 			x.demand.Waiting, x.demand.Oldest = 0, 0
 			if r.IntN(3) == 0 {
 				x.demand = Demand{Waiting: 1 + r.IntN(100), Oldest: time.Duration(r.IntN(1000)) * time.Millisecond}

@@ -124,7 +124,7 @@ func summary(workers []Worker, minWorkers int, closing bool) (state, reason stri
 		return "draining", ""
 	case len(workers) == 0:
 		return stateIdle, "it has no workers"
-	case ready >= minWorkers:
+	case ready >= max(1, minWorkers):
 		return stateServing, reason
 	case failed == 0:
 		return "deploying", ""

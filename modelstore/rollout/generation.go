@@ -103,13 +103,7 @@ func (g *generation) resize(minWorkers, maxWorkers int) (wanted []*worker, remov
 		return nil, nil, err
 	}
 	g.min, g.max = minWorkers, maxWorkers
-	g.workers = slices.DeleteFunc(g.workers, func(w *worker) bool { // who scales wants another try
-		gaveUp := !w.healthy()
-		if gaveUp {
-			w.end(g.version.pool)
-		}
-		return gaveUp
-	})
+	g.endHopeless() // who scales wants another try
 	begin := max(minWorkers, min(g.first, maxWorkers))
 	g.first = 0
 	for len(g.workers) < begin {
@@ -124,6 +118,17 @@ func (g *generation) resize(minWorkers, maxWorkers int) (wanted []*worker, remov
 		w.end(g.version.pool)
 	}
 	return slices.Clone(g.workers), func(ctx context.Context) error { return awaitGone(ctx, gone) }, nil
+}
+
+// endHopeless ends the workers that gave up; the version's mu is held.
+func (g *generation) endHopeless() {
+	g.workers = slices.DeleteFunc(g.workers, func(w *worker) bool {
+		gaveUp := !w.healthy()
+		if gaveUp {
+			w.end(g.version.pool)
+		}
+		return gaveUp
+	})
 }
 
 // newWorker starts a worker; the version's mu is held.

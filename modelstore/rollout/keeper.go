@@ -141,9 +141,9 @@ func (v *Version) tend(ctx context.Context, t *tended, now time.Time) {
 	x := v.sample(g, t, use, now)
 	t.seen, t.use = now, use
 	if v.pool.hasConcurrent() { // such a worker takes all that comes, and nothing waits: workers that do nothing end
-		x.demand.Oldest, x.peak = 0, x.workers
+		x.demand.Oldest, x.peak = 0, x.ready
 		if x.busy > 0 {
-			x.busy = float64(x.workers)
+			x.busy = float64(x.ready)
 		}
 	}
 	to, why := t.scaler.decide(&x)
@@ -169,8 +169,14 @@ func (v *Version) sample(g *generation, t *tended, use usage, now time.Time) sam
 			continue
 		}
 		x.workers++
-		if w.state() == Ready {
+		switch w.standing() {
+		case standsReady:
 			x.ready++
+		case standsAgain:
+			x.again++
+		case standsAway:
+			x.away++
+		case standsNew:
 		}
 	}
 	if !g.zeroable() {
@@ -212,7 +218,7 @@ func (v *Version) follows(ctx context.Context, g *generation, t *tended, from, t
 	v.changed(ctx, g, Change{Kind: ChangeScaled, Workers: to, Before: from, Reason: fmt.Sprintf("%d → %d workers: %s", from, to, why)})
 }
 
-// stepTo adds workers, or ends the newest ones; the version's mu is held.
+// stepTo adds workers, or ends those that do not come up and then the newest ones; the version's mu is held.
 func (g *generation) stepTo(from, to int) bool {
 	healthy := 0
 	for _, w := range g.workers {
@@ -226,11 +232,13 @@ func (g *generation) stepTo(from, to int) bool {
 	for ; healthy < to; healthy++ {
 		g.workers = append(g.workers, g.newWorker())
 	}
-	for at := len(g.workers) - 1; at >= 0 && healthy > to; at-- {
-		if w := g.workers[at]; w.healthy() {
-			g.workers = slices.Delete(g.workers, at, at+1)
-			g.letGo(w)
-			healthy--
+	for _, wanted := range []func(*worker) bool{(*worker).isAbsent, (*worker).healthy} {
+		for at := len(g.workers) - 1; at >= 0 && healthy > to; at-- {
+			if w := g.workers[at]; w.healthy() && wanted(w) {
+				g.workers = slices.Delete(g.workers, at, at+1)
+				g.letGo(w)
+				healthy--
+			}
 		}
 	}
 	return true
@@ -269,7 +277,7 @@ func (v *Version) largest() int64 {
 func (v *Version) wake(ctx context.Context) {
 	v.mu.Lock()
 	g := v.current.Load()
-	g.workers = slices.DeleteFunc(g.workers, func(w *worker) bool { return !w.healthy() })
+	g.endHopeless()
 	if len(g.workers) > 0 || !g.zeroable() {
 		v.mu.Unlock()
 		return

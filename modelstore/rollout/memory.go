@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/flambeau-serve/flambeau/internal/cgroup"
 )
 
 // resident gives the resident memory of a process in bytes, 0 if it is not known.
@@ -74,52 +76,10 @@ func Available() (bytes int64, known bool) {
 	if left == 0 {
 		return 0, false
 	}
-	if room, limited := groupRoom("/sys/fs/cgroup", "/proc/self/cgroup"); limited {
-		left = min(left, room)
+	if group, err := (cgroup.System{}).Memory(os.Getpid()); err == nil { // else there are no groups
+		if room, limited := group.MemoryRoom(); limited {
+			left = min(left, room)
+		}
 	}
 	return left, true
-}
-
-// groupRoom gives what the memory limits of a process's control group (version 2), and of those above it, leave.
-func groupRoom(mount, membership string) (room int64, limited bool) {
-	text, err := os.ReadFile(membership)
-	if err != nil {
-		return 0, false
-	}
-	_, group, found := strings.Cut(strings.TrimSpace(string(text)), "0::")
-	if !found {
-		return 0, false
-	}
-	for dir := mount + strings.TrimRight(group, "/"); len(dir) >= len(mount); dir = dir[:strings.LastIndexByte(dir, '/')] {
-		limit, err := readNumber(dir + "/memory.max")
-		used, usedErr := readNumber(dir + "/memory.current")
-		if err != nil || usedErr != nil {
-			continue // no limit here, or no such file: the root has none
-		}
-		stat, _ := os.ReadFile(dir + "/memory.stat") // without it nothing counts as reclaimable
-		left := limit - used + statOf(string(stat), "inactive_file")
-		if !limited || left < room {
-			room, limited = left, true
-		}
-	}
-	return max(room, 0), limited
-}
-
-func readNumber(path string) (int64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-}
-
-// statOf gives a value of memory.stat, 0 if it is not there.
-func statOf(text, key string) int64 {
-	for line := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(line, key+" "); ok {
-			n, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
-			return n
-		}
-	}
-	return 0
 }

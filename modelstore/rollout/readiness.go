@@ -58,6 +58,45 @@ func (w *worker) expected(now time.Time) (ready bool, next time.Duration, known 
 	return false, max(usual-now.Sub(w.startsAt), usual/2), true //nolint:mnd // the same
 }
 
+// standing is what whoever counts a version's workers makes of one.
+type standing int
+
+const (
+	standsNew   standing = iota // it is in its first start, or is to end
+	standsReady                 // it takes batches
+	standsAgain                 // it is started again after a failure
+	standsAway                  // it failed, and is not started yet or never will be
+)
+
+func (w *worker) standing() standing {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.leaving:
+		return standsNew
+	case w.failed || w.waiting:
+		return standsAway
+	case w.isDown:
+		return standsAgain
+	case w.current == nil:
+		return standsNew
+	}
+	switch s, _ := w.current.read(); s {
+	case Ready:
+		return standsReady
+	case Failed, Stopped: // its supervisor is about to note it
+		return standsAway
+	case Starting, Loading, Warming, Draining, Stopping:
+	}
+	return standsNew
+}
+
+// isAbsent says that the worker failed, and has not come up since.
+func (w *worker) isAbsent() bool {
+	s := w.standing()
+	return s == standsAgain || s == standsAway
+}
+
 // pausing notes when the next start is.
 func (w *worker) pausing(pause time.Duration) {
 	w.mu.Lock()

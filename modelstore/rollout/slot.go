@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -66,7 +67,7 @@ func (s *slot) execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 		}
 		return nil, late
 	case m.isOverdue() && dead(m.inst):
-		return nil, errBeside(limit)
+		return nil, errBeside(limit, err)
 	}
 	return results, err
 }
@@ -126,9 +127,12 @@ func errLate(limit time.Duration) *fault.Error {
 	return late
 }
 
-// errBeside is what a batch gets that ran beside the one that was late.
-func errBeside(limit time.Duration) *fault.Error {
+// errBeside is what a batch gets that ran beside the one that was late, or was to: err, how it ended, tells whether the worker ever had it.
+func errBeside(limit time.Duration, err error) *fault.Error {
 	beside := fault.New(fault.BackendDied, "Worker died.", nil)
+	if errors.Is(err, backend.ErrNotDelivered) {
+		beside.Cause = backend.ErrNotDelivered
+	}
 	beside.Detail = "the worker was ended with all that it had: another request ran into the response timeout of " + limit.String() +
 		", and nothing had come from the worker for that long"
 	return beside

@@ -65,6 +65,9 @@ func (w *worker) forsake(p *pool) { w.lost.Do(func() { p.lose(w.id) }) }
 
 // end tells the worker to end, once no sequence needs it any more.
 func (w *worker) end(p *pool) {
+	w.mu.Lock()
+	w.leaving = true
+	w.mu.Unlock()
 	p.dismiss(w.id)
 	w.cancel()
 }
@@ -170,7 +173,9 @@ func (w *worker) serve(ctx context.Context, g *generation, l *life) (proved bool
 			w.kill(ctx, inst)
 		}
 		if crash, is := errors.AsType[*backend.CrashError](inst.Err()); is {
-			late.Cause = crash
+			told := *late // late itself is the cause of the crash
+			told.Cause = crash
+			err = &told
 		}
 		w.move(v, l, Failed, err)
 	case <-inst.Done():
