@@ -12,16 +12,21 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/frontend/httpapi"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
 
 // drain says whether the server is to get no more traffic, while it still serves what comes, and counts the requests that are under way.
 type drain struct {
-	open atomic.Int64
+	open   atomic.Int64
+	ending chan struct{} // closed when the server begins to end
 
-	mu    sync.Mutex // guards since
-	since time.Time  // zero while it is not draining
+	mu      sync.Mutex // guards what follows
+	since   time.Time  // zero while it is not draining
+	forever bool       // the server ends
 }
+
+func newDrain() *drain { return &drain{ending: make(chan struct{})} }
 
 var _ httpapi.Drain = (*drain)(nil)
 
@@ -29,17 +34,42 @@ var _ httpapi.Drain = (*drain)(nil)
 func (d *drain) Begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.begin()
+}
+
+// begin does so; mu is held.
+func (d *drain) begin() {
 	if d.since.IsZero() {
 		d.since = time.Now()
 	}
 }
 
-// End implements httpapi.Drain.
-func (d *drain) End() {
+// beginForGood drains a server that ends: it is not ready ever again.
+func (d *drain) beginForGood() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.since = time.Time{}
+	d.begin()
+	if !d.forever {
+		d.forever = true
+		close(d.ending)
+	}
 }
+
+// End implements httpapi.Drain.
+func (d *drain) End() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.forever {
+		f := fault.New(fault.Conflict, "The server was asked to end, and cannot be made ready again.", nil)
+		f.Hint = "Send requests to another server, or to this one once it was started again."
+		return f
+	}
+	d.since = time.Time{}
+	return nil
+}
+
+// Ending implements httpapi.Drain.
+func (d *drain) Ending() <-chan struct{} { return d.ending }
 
 // State implements httpapi.Drain.
 func (d *drain) State() (since time.Time, open int64) {
@@ -83,7 +113,7 @@ const progressEvery = 5 * time.Second
 
 // accept keeps the server serving for a while after it was asked to end, so that whoever spreads the traffic notices that it is not ready any more.
 func (s *server) accept(ctx context.Context, log *slog.Logger) {
-	s.drain.Begin()
+	s.drain.beginForGood()
 	if s.cfg.DrainAccept <= 0 || s.stopped == nil {
 		return
 	}

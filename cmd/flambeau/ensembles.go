@@ -61,11 +61,16 @@ func (s *stepModels) Member(ref infer.ModelRef) (ensemble.Member, error) {
 	if err != nil {
 		return ensemble.Member{}, err //nolint:wrapcheck // the ensemble says which step it is about
 	}
-	m := ensemble.Member{Reason: d.Reason, Failed: d.State == "failed" || d.State == "idle", Ports: d.Ports}
+	return memberOf(&d), nil
+}
+
+// memberOf says what an ensemble has to know of a version. One that sleeps is ready: the ensemble's next request has it started.
+func memberOf(d *rollout.Description) ensemble.Member {
+	m := ensemble.Member{Ready: d.Dormant, Reason: d.Reason, Failed: !d.Dormant && (d.State == "failed" || d.State == "idle"), Ports: d.Ports}
 	for i := range d.Workers {
 		m.Ready = m.Ready || d.Workers[i].Ready
 	}
-	return m, nil
+	return m
 }
 
 // Infer implements ensemble.Models.

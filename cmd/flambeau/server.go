@@ -55,7 +55,7 @@ func runServer(ctx context.Context, cfg *config.Config, torchserve bool, logs *l
 	}
 	ctx, stop := signal.NotifyContext(ctx, stopSignals()...)
 	defer stop()
-	s := &server{cfg: cfg, torchserve: torchserve, drain: &drain{}}
+	s := &server{cfg: cfg, torchserve: torchserve, drain: newDrain()}
 	s.progress = show(s)
 	defer func() {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
@@ -121,6 +121,9 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 	api, err := httpapi.New(s.apiOptions(logs)) //nolint:contextcheck // its handlers have their requests' contexts
 	if err != nil {
 		return fmt.Errorf("the HTTP API: %w", err)
+	}
+	if s.protocol != nil {
+		s.protocol.Bound(api)
 	}
 	if s.listeners, err = openListeners(ctx, cfg, api); err != nil {
 		return err

@@ -257,15 +257,8 @@ func (s *Sequences) enter(p *pending) error {
 		})
 	}
 	size := p.item.Size()
-	if s.policy.MaxBytes > 0 && s.waiting > 0 && s.bytes+size > s.policy.MaxBytes {
-		return s.refusal(refused{
-			kind: fault.Overloaded, setting: settingBytes, hint: "send less, or smaller requests, or add workers",
-			message: fmt.Sprintf("the queue is full: %d of %d bytes wait", s.bytes, s.policy.MaxBytes),
-			more:    []fault.Number{fault.Count("bytes_limit", s.policy.MaxBytes), fault.Count("bytes_request", size)},
-		})
-	}
-	if !s.policy.Budget.take(size) {
-		return s.refusal(s.policy.Budget.refused(size, 0))
+	if err := s.takeBytes(size); err != nil {
+		return err
 	}
 	if fresh {
 		if !s.bind(q) {
@@ -286,6 +279,44 @@ func (s *Sequences) enter(p *pending) error {
 	return nil
 }
 
+// takeBytes reserves room for a request's payload in what all queues may hold, and looks whether this one has any; s.mu is held.
+func (s *Sequences) takeBytes(size int64) error {
+	if s.policy.MaxBytes > 0 && s.waiting+s.lone > 0 && s.bytes+size > s.policy.MaxBytes {
+		return s.refusal(refused{
+			kind: fault.Overloaded, setting: settingBytes, hint: "send less, or smaller requests, or add workers",
+			message: fmt.Sprintf("the queue is full: %d of %d bytes wait", s.bytes, s.policy.MaxBytes),
+			more:    []fault.Number{fault.Count("bytes_limit", s.policy.MaxBytes), fault.Count("bytes_request", size)},
+		})
+	}
+	if !s.policy.Budget.take(size) {
+		return s.refusal(s.policy.Budget.refused(size, 0))
+	}
+	return nil
+}
+
+// enterAlone lets a request that belongs to no sequence wait for a worker, or refuses it. What it lets in is counted in s.running.
+func (s *Sequences) enterAlone(p *pending) error {
+	size := p.item.Size()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed != nil {
+		return s.closed
+	}
+	if s.lone >= s.policy.MaxItems {
+		return s.refusal(refused{
+			kind: fault.Overloaded, setting: settingSequence, hint: "send fewer requests that belong to no sequence at the same time, or raise maxSequenceJobQueueSize",
+			message: fmt.Sprintf("%d of %d requests that belong to no sequence wait (maxSequenceJobQueueSize)", s.lone, s.policy.MaxItems),
+		})
+	}
+	if err := s.takeBytes(size); err != nil {
+		return err
+	}
+	s.lone++
+	s.bytes += size
+	s.running.Add(1)
+	return nil
+}
+
 // refusal adds what the queue knows to a refusal; s.mu is held.
 func (s *Sequences) refusal(r refused) *fault.Error {
 	now := time.Now()
@@ -299,7 +330,7 @@ func (s *Sequences) refusal(r refused) *fault.Error {
 		}
 	}
 	numbers := []fault.Number{
-		fault.Count("waiting", s.waiting), fault.Count("limit", s.policy.MaxItems*s.policy.MaxSequences), fault.Count("bytes", s.bytes),
+		fault.Count("waiting", s.waiting+s.lone), fault.Count("limit", s.policy.MaxItems*s.policy.MaxSequences), fault.Count("bytes", s.bytes),
 		fault.Millis("oldest_wait_ms", since(now, oldest)), fault.Count("sequences", len(s.open)), fault.Count("sequences_limit", s.policy.MaxSequences),
 	}
 	return r.fault(numbers, s.pace.ahead(now, 1, r.free), s.policy.MaxBatch)

@@ -57,17 +57,51 @@ func (t *turns) took(class int, waits func(class int) bool) {
 // classes are the requests that wait, by class. Those of one class are in the order in which they came or, where clients share the queue, in turns of the
 // clients.
 type classes struct {
-	lanes  []lane
-	turns  turns
-	n      int
-	held   map[string]int // requests that wait, by client; those of nobody in particular are of ""
-	budget *Budget        // that their bytes count for; nil for none
+	lanes    []lane
+	turns    turns
+	n        int            // suspects among them
+	apart    lane           // those that may have ended a worker, of all classes: they are not next, but go alone
+	suspects int            // in apart
+	held     map[string]int // requests that wait, by client; those of nobody in particular are of ""
+	budget   *Budget        // that their bytes count for; nil for none
 }
 
 func (q *classes) len() int { return q.n }
 
-// oldest gives the arrival of the one that has waited longest, zero if nothing waits. Within a class and a client that is the first one.
+// ready is how many there are without the suspects.
+func (q *classes) ready() int { return q.n - q.suspects }
+
+// suspect gives the suspect that is next, nil for none. Those whose clients have left, and have not come to take them out yet, are not.
+func (q *classes) suspect() *pending {
+	for g := q.apart.guests.Front(); g != nil; g = g.Next() {
+		for e := guestIn(g).jobs.Front(); e != nil; e = e.Next() {
+			if p := pendingIn(e); !p.left() {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// laneOf gives the lane in which a request waits.
+func (q *classes) laneOf(p *pending) *lane {
+	if p.apart {
+		return &q.apart
+	}
+	return &q.lanes[p.class]
+}
+
+// oldest gives the arrival of the one that has waited longest, zero if nothing waits.
 func (q *classes) oldest() (at time.Time) {
+	at = q.oldestReady()
+	for e := q.apart.guests.Front(); e != nil; e = e.Next() {
+		at = earlier(at, first(&guestIn(e).jobs).arrived)
+	}
+	return at
+}
+
+// oldestReady is oldest without the suspects. Within a class and a client that is the first one.
+func (q *classes) oldestReady() (at time.Time) {
 	for c := range q.lanes {
 		for e := q.lanes[c].guests.Front(); e != nil; e = e.Next() {
 			if p := first(&guestIn(e).jobs); at.IsZero() || p.arrived.Before(at) {
@@ -83,7 +117,7 @@ func (q *classes) waits(class int) bool { return q.lanes[class].guests.Len() > 0
 
 // next gives the request that is next, nil for none.
 func (q *classes) next() *pending {
-	if q.n == 0 {
+	if q.ready() == 0 {
 		return nil
 	}
 	return q.lanes[q.turns.next(q.waits)].first()
@@ -100,9 +134,12 @@ func pendingIn(e *list.Element) *pending {
 	return p
 }
 
-// add lets a request wait in its class, behind the others or before them.
+// add lets a request wait in its class or among the suspects, behind the others or before them.
 func (q *classes) add(p *pending, before bool) {
-	q.lanes[p.class].add(p, before)
+	if p.apart = p.suspect(); p.apart {
+		q.suspects++
+	}
+	q.laneOf(p).add(p, before)
 	q.n++
 	q.held[p.item.Client]++
 	if !p.counted {
@@ -113,7 +150,10 @@ func (q *classes) add(p *pending, before bool) {
 
 // remove takes out a request that left. One that is taken for a batch is a turn: it goes through take.
 func (q *classes) remove(p *pending) {
-	q.lanes[p.class].remove(p)
+	q.laneOf(p).remove(p)
+	if p.apart {
+		q.suspects--
+	}
 	q.n--
 	if q.held[p.item.Client]--; q.held[p.item.Client] == 0 {
 		delete(q.held, p.item.Client)
@@ -133,7 +173,7 @@ func (q *classes) take(p *pending) {
 
 // newest gives the request of a client that came last, nil for none.
 func (q *classes) newest(client string) *pending {
-	var last *pending
+	last := q.apart.last(client)
 	for c := range q.lanes {
 		if p := q.lanes[c].last(client); p != nil && (last == nil || p.serial > last.serial) {
 			last = p
@@ -145,6 +185,11 @@ func (q *classes) newest(client string) *pending {
 // clear takes all the requests out, and gives them in the order of their classes.
 func (q *classes) clear() []*pending {
 	all := make([]*pending, 0, q.n)
+	for q.suspects > 0 {
+		p := q.apart.first()
+		q.remove(p)
+		all = append(all, p)
+	}
 	for c := range q.lanes {
 		for q.waits(c) {
 			p := q.lanes[c].first()

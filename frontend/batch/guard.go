@@ -18,32 +18,33 @@ type Guard struct {
 	Retry bool           // others than those may run a second time
 }
 
-// check refuses a request like one that has ended workers, and marks one that may be.
+// check refuses a request like one that has ended workers, and marks one that may be. A request that was looked up before costs nothing while nothing was
+// found out since.
 func (g *Guard) check(p *pending) (err error) {
 	if g != nil {
-		p.mark, err = g.Book.Check(g.Model, &p.item)
+		p.mark, err = g.Book.Again(g.Model, &p.item, p.mark)
 	}
 	return err //nolint:wrapcheck // the refusal's words are the client's
 }
 
-// vet is check once more for a batch that is about to leave: what it holds may have become known while it waited. It answers those that are refused, and
-// gives those that are to run now, and those that are to wait for a run of their own.
-func (g *Guard) vet(batch []*pending) (now, later []*pending) {
+// vet is check once more for a batch that is about to leave: what it holds may have become known while it waited. It gives those that are to run now, those
+// that are to wait for a run of their own, and those that were refused, which it has answered.
+func (g *Guard) vet(batch []*pending) (now, later []*pending, refused int) {
 	if g == nil {
-		return batch, nil
+		return batch, nil, 0
 	}
 	for _, p := range batch {
 		switch err := g.check(p); {
 		case err != nil:
+			refused++
 			answerAll([]*pending{p}, err)
-		case p.mark.Suspect() && len(batch) > 1:
-			p.item.Alone = true
+		case p.suspect():
 			later = append(later, p)
 		default:
 			now = append(now, p)
 		}
 	}
-	return now, later
+	return now, later, refused
 }
 
 // judge answers those of a failed batch that are not to be run again, and gives the others, each to be run alone.
@@ -55,7 +56,7 @@ func (g *Guard) judge(batch []*pending, err error, execution *Execution) (again 
 			Sequence: p.item.Sequence != "", Never: !g.Retry,
 		}, p.past)
 		if d.Blame {
-			g.Book.Killed(g.Model, &p.item, poison.Death{Workers: d.Past.Deaths, How: d.How, Sent: execution.Begun})
+			g.Book.Killed(g.Model, &p.item, poison.Death{Workers: d.Past.Deaths, How: d.How, Sent: execution.Begun, Mark: p.mark})
 		}
 		if d.Retry && !p.left() {
 			p.past, p.begun, p.steps, p.item.Alone = d.Past, time.Time{}, 0, true
@@ -95,25 +96,15 @@ func (p *pending) passed() bool { return p.heard != nil && p.heard.Load() }
 // suspect says whether the request may have ended a worker.
 func (p *pending) suspect() bool { return p.past.Tries > 0 || p.mark.Suspect() }
 
-// acquire gets a slot: for a request that may have ended a worker one of a worker that has nothing else, so that it harms nobody, and nobody else is to
-// blame.
-func (q *Queue) acquire(ctx context.Context) (backend.Slot, error) {
-	q.mu.Lock()
-	first := q.waiting.next()
-	q.mu.Unlock()
-	if first != nil && first.suspect() {
-		return q.pool.AcquireAlone(ctx) //nolint:wrapcheck // the pool's faults are the client's
-	}
-	return q.pool.Acquire(ctx) //nolint:wrapcheck // the same
-}
-
 // vet takes those out of a batch that are not to leave with it.
 func (q *Queue) vet(batch []*pending) []*pending {
-	now, later := q.runs.guard.Load().vet(batch)
-	if len(later) > 0 {
+	now, later, refused := q.runs.guard.Load().vet(batch)
+	if len(later)+refused > 0 {
 		q.mu.Lock()
+		q.batcher.lost(refused)
 		q.putBack(later)
 		q.mu.Unlock()
+		q.signalSuspects()
 	}
 	return now
 }
@@ -128,7 +119,11 @@ func (q *Queue) comeBack(ctx context.Context, unsent []*pending) {
 	} else {
 		q.putBack(unsent)
 	}
+	suspects := q.waiting.suspects > 0
 	q.mu.Unlock()
 	answerAll(late, context.Cause(ctx))
 	q.signal()
+	if suspects {
+		q.signalSuspects()
+	}
 }

@@ -34,8 +34,10 @@ type timedSlot struct {
 // Execute implements backend.Slot.
 func (s *timedSlot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
 	begun := s.pace.begin(s)
+	unsent := true // a panic says nothing about the model either
+	defer func() { s.pace.end(s, begun, unsent) }()
 	results, err := s.Slot.Execute(ctx, items)
-	s.pace.end(s, begun, errors.Is(err, backend.ErrNotSent))
+	unsent = errors.Is(err, backend.ErrNotSent)
 	return results, err //nolint:wrapcheck // the worker's faults are the client's
 }
 

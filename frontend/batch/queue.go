@@ -42,6 +42,9 @@ type Policy struct {
 type Queue struct {
 	pool backend.Pool
 	wake chan struct{} // one token: something arrived, left, or was closed
+	// suspects has one token when a request waits that may have ended a worker.
+	suspects chan struct{}
+
 	runs runs
 	pace pace
 
@@ -64,6 +67,7 @@ type pending struct {
 	serial   uint64 // in which order they came
 	class    int
 	place    *list.Element   // where it waits; nil once taken
+	apart    bool            // it waits among the suspects
 	counted  bool            // its bytes count for the budget of all queues
 	done     <-chan struct{} // closed when nobody waits for the answer any more
 	answered chan outcome    // holds one
@@ -108,7 +112,7 @@ type Times struct {
 
 // New makes a queue for the slots of pool. Nothing leaves it until Run is called.
 func New(pool backend.Pool, policy Policy) (*Queue, error) {
-	q := &Queue{pool: pool, wake: make(chan struct{}, 1)}
+	q := &Queue{pool: pool, wake: make(chan struct{}, 1), suspects: make(chan struct{}, 1)}
 	if err := q.SetPolicy(policy); err != nil {
 		return nil, err
 	}
@@ -155,10 +159,15 @@ func (q *Queue) Submit(ctx context.Context, item infer.Item) (infer.Result, Time
 	if err := q.runs.guard.Load().check(p); err != nil {
 		return infer.Result{}, Times{}, err
 	}
+	suspect := p.suspect()
 	if err := q.enter(p); err != nil {
 		return infer.Result{}, Times{}, err
 	}
-	q.signal()
+	if suspect {
+		q.signalSuspects()
+	} else {
+		q.signal()
+	}
 	select {
 	case o := <-p.answered:
 		return o.result, o.times, o.err
@@ -169,15 +178,8 @@ func (q *Queue) Submit(ctx context.Context, item infer.Item) (infer.Result, Time
 }
 
 // abandon takes p out of the queue, and says whether it was there; a batch that has it already and has not left yet goes without it.
-func (q *Queue) abandon(p *pending) (waited bool) {
-	q.mu.Lock()
-	if waited = p.place != nil; waited {
-		q.drop(p)
-		q.batcher.lost(1)
-	}
-	q.mu.Unlock()
-	q.signal()
-	return waited
+func (q *Queue) abandon(p *pending) bool {
+	return q.forget(p)
 }
 
 func (q *Queue) signal() {
@@ -191,8 +193,11 @@ func (q *Queue) signal() {
 // last batch was answered. It must be called once.
 func (q *Queue) Run(ctx context.Context) {
 	defer q.running.Wait()
+	over := make(chan struct{})
+	defer close(over)
+	q.running.Go(func() { q.trySuspects(ctx, over) })
 	for q.waitForItem(ctx) {
-		slot, err := q.acquire(ctx)
+		slot, err := q.pool.Acquire(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
 				break
@@ -231,9 +236,9 @@ func (q *Queue) putBack(batch []*pending) {
 func (q *Queue) waitForItem(ctx context.Context) bool {
 	for {
 		q.mu.Lock()
-		n, over := q.waiting.len(), q.closed != nil && q.away == 0
+		n, over := q.waiting.ready(), q.closed != nil && q.away == 0 && q.waiting.len() == 0
 		q.mu.Unlock()
-		if ctx.Err() != nil || n == 0 && over {
+		if ctx.Err() != nil || over {
 			return false
 		}
 		if n > 0 {
@@ -251,7 +256,7 @@ func (q *Queue) leave(batch []*pending, taken time.Time) {
 	free := q.pool.Free()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.batcher.sent(batch, q.waiting.len(), slots{taken, free, q.away})
+	q.batcher.sent(batch, q.waiting.ready(), slots{taken, free, q.away})
 	q.away++
 }
 
@@ -284,14 +289,14 @@ func (q *Queue) take(batch []*pending, taken time.Time) (_ []*pending, wait time
 	free := q.pool.Free()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(batch) == 0 && q.waiting.len() == 0 {
+	if len(batch) == 0 && q.waiting.ready() == 0 {
 		return batch, 0
 	}
-	earliest := q.waiting.oldest()
+	earliest := q.waiting.oldestReady()
 	if len(batch) > 0 && (earliest.IsZero() || oldest(batch).Before(earliest)) {
 		earliest = oldest(batch)
 	}
-	d := q.batcher.decide(len(batch), q.waiting.len(), earliest, slots{taken, free, q.away})
+	d := q.batcher.decide(len(batch), q.waiting.ready(), earliest, slots{taken, free, q.away})
 	batch, full := q.fill(batch, d.Size)
 	if full {
 		return batch, 0
@@ -347,6 +352,7 @@ func (q *Queue) Fail(err error) {
 	q.batcher.lost(len(all))
 	q.mu.Unlock()
 	answerAll(all, err)
+	q.signal()
 }
 
 // ErrClosed is the reason of a queue that was closed without another one.
@@ -381,7 +387,7 @@ func (q *Queue) refill(batch []*pending, slot backend.Slot) []*pending {
 	}
 	n := len(batch)
 	if batch, _ = q.fill(batch, q.policy.MaxBatch); len(batch) > n {
-		q.batcher.joined(len(batch)-n, q.waiting.len())
+		q.batcher.joined(len(batch)-n, q.waiting.ready())
 	}
 	return batch
 }

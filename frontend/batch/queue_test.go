@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -421,55 +422,93 @@ func TestEndOfContextAnswersEverything(t *testing.T) {
 	})
 }
 
-// TestEveryRequestIsAnsweredOnceAndRightly lets random clients come and leave under random policies.
+// TestEveryRequestIsAnsweredOnceAndRightly lets random clients come and leave under random policies, some of them with what ends workers.
 func TestEveryRequestIsAnsweredOnceAndRightly(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		policy := Policy{
 			MaxItems: rapid.IntRange(1, 20).Draw(rt, "items"), MaxBatch: rapid.IntRange(1, 6).Draw(rt, "batch"),
 			MaxDelay: time.Duration(rapid.IntRange(0, 50).Draw(rt, "delay")) * time.Millisecond,
+			Budget:   NewBudget(1 << 20),
 		}
+		guarded := rapid.Bool().Draw(rt, "guarded")
 		workersN := rapid.IntRange(1, 3).Draw(rt, "workers")
 		handler := time.Duration(rapid.IntRange(0, 30).Draw(rt, "handler")) * time.Millisecond
-		type client struct{ at, patience time.Duration }
+		unsent := rapid.SliceOfN(rapid.Bool(), 0, 20).Draw(rt, "unsent")
 		clients := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) client {
 			return client{
 				time.Duration(rapid.IntRange(0, 100).Draw(rt, "at")) * time.Millisecond,
 				time.Duration(rapid.IntRange(1, 500).Draw(rt, "patience")) * time.Millisecond,
+				guarded && rapid.IntRange(0, 4).Draw(rt, "poison") == 0,
 			}
 		}), 1, 40).Draw(rt, "clients")
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorkers(workersN, takes(handler))
-			q, stop := start(t, w, policy)
-			var all sync.WaitGroup
-			for i, c := range clients {
-				all.Go(func() {
-					time.Sleep(c.at)
-					ctx, cancel := context.WithTimeout(t.Context(), c.patience)
-					defer cancel()
-					id := strconv.Itoa(i)
-					r, _, err := q.Submit(ctx, item(id))
-					switch {
-					case err == nil && string(r.Body) != id:
-						t.Errorf("request %s got the answer of %s", id, r.Body)
-					case err != nil && !errors.Is(err, context.DeadlineExceeded) && !fault.Is(err, fault.Overloaded):
-						t.Errorf("request %s: %v", id, err)
-					}
-				})
+			if guarded {
+				policy.Guard = guard(true)
 			}
-			all.Wait()
-			stop()
-			seen := map[string]bool{}
+			w := newWorkers(workersN, func(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
+				time.Sleep(handler)
+				if slices.ContainsFunc(items, func(it infer.Item) bool { return string(it.Parts[0].Data) == "poison" }) {
+					return nil, died(backend.CrashSignal, items)
+				}
+				return echo(ctx, items)
+			})
+			w.unsent = scripted(unsent)
+			crowd(t, w, policy, clients)
+			ran := map[string]int{}
 			for _, b := range w.seen() {
 				if len(b) > policy.MaxBatch {
 					t.Errorf("a batch of %d, at most %d allowed", len(b), policy.MaxBatch)
 				}
 				for _, id := range b {
-					if seen[id] {
-						t.Errorf("request %s was run twice", id)
+					if ran[id]++; ran[id] > 2 || ran[id] == 2 && (!guarded || len(b) > 1) {
+						t.Errorf("request %s was run %d times, now in a batch of %d", id, ran[id], len(b))
 					}
-					seen[id] = true
 				}
 			}
 		})
 	})
+}
+
+// client is one of a crowd.
+type client struct {
+	at, patience time.Duration
+	poison       bool
+}
+
+// crowd lets clients come and leave, and looks whether each gets its answer and nothing is left of them.
+func crowd(t *testing.T, w *workers, policy Policy, clients []client) {
+	t.Helper()
+	n := len(w.slots)
+	q, stop := start(t, w, policy)
+	var all sync.WaitGroup
+	for i, c := range clients {
+		all.Go(func() {
+			time.Sleep(c.at)
+			ctx, cancel := context.WithTimeout(t.Context(), c.patience)
+			defer cancel()
+			id := strconv.Itoa(i)
+			it := payload(id, "harmless "+id)
+			if len(id) < 2 {
+				it = payload(id, "other"+id) // of the same size as what ends workers
+			}
+			kinds := []fault.Kind{fault.Overloaded}
+			if c.poison {
+				it = payload(id, "poison")
+				kinds = append(kinds, fault.BackendDied, fault.Poisoned)
+			}
+			r, _, err := q.Submit(ctx, it)
+			switch {
+			case err == nil && (c.poison || string(r.Body) != id):
+				t.Errorf("request %s got the answer of %s", id, r.Body)
+			case err != nil && !errors.Is(err, context.DeadlineExceeded) && !fault.Is(err, kinds...):
+				t.Errorf("request %s: %v", id, err)
+			}
+		})
+	}
+	all.Wait()
+	stop()
+	if used, _ := policy.Budget.Used(); q.waiting.len() != 0 || q.waiting.suspects != 0 || q.bytes != 0 || q.away != 0 || used != 0 || w.Free() != n {
+		t.Errorf("%d requests, %d suspects, %d bytes, %d batches and %d bytes of the budget are left, and %d of %d slots",
+			q.waiting.len(), q.waiting.suspects, q.bytes, q.away, used, w.Free(), n)
+	}
 }

@@ -3,6 +3,8 @@ package batch
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -12,19 +14,66 @@ import (
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
-// run runs a batch, answers its requests, and gives the slot back. It gives those of which nothing was sent, which nobody has answered.
+// run runs a batch, answers its requests, and gives the slot back. It gives those of which nothing was sent, which nobody has answered. A panic on the way
+// costs its requests their answers, and nobody else anything. taken is when the slot was had, and of is where the batch comes from.
+func (r *runs) run(ctx context.Context, slot backend.Slot, taken time.Time, batch []*pending, of keeper) (unsent []*pending) {
+	f := &flight{Slot: slot, batch: batch}
+	defer func() {
+		if what := recover(); what != nil {
+			unsent = nil
+			f.crash(what)
+		}
+	}()
+	return r.fly(ctx, f, taken, of)
+}
+
+// flight is a batch on its slot. It belongs to the goroutine that runs it.
+type flight struct {
+	backend.Slot
+
+	batch    []*pending
+	released bool
+}
+
+// Release implements backend.Slot; it gives the slot back once.
+func (f *flight) Release() {
+	if !f.released {
+		f.released = true
+		f.Slot.Release()
+	}
+}
+
+// crash ends a flight after a panic: those that have no answer yet get one.
+func (f *flight) crash(what any) {
+	err := panicked(what)
+	f.Release()
+	for _, p := range f.batch {
+		select {
+		case p.answered <- outcome{err: err, times: Times{Queued: time.Since(p.arrived)}}:
+		default: // it has its answer
+		}
+	}
+}
+
+// panicked makes an error of a panic, while its stack is still there.
+func panicked(what any) error {
+	err := fault.New(fault.Internal, "Internal error.", nil)
+	err.Hint = "the server has a bug, which its log describes: report it"
+	err.Detail = fmt.Sprintf("panic while a batch was run: %v\n\n%s", what, debug.Stack())
+	return err
+}
+
+// fly does the work of run.
 //
 // A worker that answers in steps gets all the requests of the batch in each step: those that were there before as TorchServe repeats them, with their id
-// and headers and without parameters. A request whose answer says that more will come stays. taken is when the slot was had, and of is where the batch
-// comes from.
-func (r *runs) run(
-	ctx context.Context, slot backend.Slot, taken time.Time, batch []*pending, of keeper,
-) (unsent []*pending) {
+// and headers and without parameters. A request whose answer says that more will come stays.
+func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper) (unsent []*pending) {
 	for {
+		batch := slot.batch
 		worker, _ := slot.Worker()
 		begun := time.Now()
 		items := begin(batch, begun, taken, r.before(worker))
-		results, err := execute(ctx, slot, items)
+		results, err := execute(ctx, slot.Slot, items)
 		if errors.Is(err, backend.ErrNotSent) {
 			of.ended(batch, 0, false)
 			slot.Release()
@@ -53,7 +102,7 @@ func (r *runs) run(
 		}
 		more := settle(batch, outcomesOf(batch, results, err, execution))
 		of.left(batch, more, err == nil)
-		if batch = of.renew(more, slot); len(batch) == 0 {
+		if slot.batch = of.renew(more, slot.Slot); len(slot.batch) == 0 {
 			slot.Release()
 			return nil
 		}
@@ -80,9 +129,14 @@ func begin(batch []*pending, now, taken time.Time, before *Execution) []infer.It
 	return items
 }
 
-// execute makes an error of a wrong number of answers.
-func execute(ctx context.Context, slot backend.Slot, items []infer.Item) ([]infer.Result, error) {
-	results, err := slot.Execute(ctx, items)
+// execute makes an error of a wrong number of answers, and of a panic.
+func execute(ctx context.Context, slot backend.Slot, items []infer.Item) (results []infer.Result, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			results, err = nil, panicked(what)
+		}
+	}()
+	results, err = slot.Execute(ctx, items)
 	if err == nil && len(results) != len(items) {
 		err = fault.Newf(fault.Internal, "the worker gave %d answers to %d requests", len(results), len(items))
 	}

@@ -44,6 +44,7 @@ type Sequences struct {
 	turns   map[int]*turns   // of each worker that has had a goroutine
 	batches map[int]*batcher // of each worker that has had a sequence
 	waiting int
+	lone    int           // requests of no sequence that wait for a worker
 	serial  uint64        // of the last arrival
 	bytes   int64         // payload of what waits
 	arrival chan struct{} // closed and replaced at each arrival
@@ -105,7 +106,7 @@ func (s *Sequences) SetPolicy(policy SequencePolicy) error {
 func (s *Sequences) Waiting() (waiting, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.waiting, s.policy.MaxItems * s.policy.MaxSequences
+	return s.waiting + s.lone, s.policy.MaxItems * s.policy.MaxSequences
 }
 
 // Submit waits for the answer to an item of a sequence, or to one that goes alone. It is refused at once with fault.Overloaded when its sequence has no
@@ -131,18 +132,19 @@ func (s *Sequences) Submit(ctx context.Context, item infer.Item) (infer.Result, 
 	}
 }
 
-// alone runs an item that belongs to no sequence on any worker.
+// alone runs an item that belongs to no sequence on any worker. As many may wait as may of one sequence.
 func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times, error) {
-	s.mu.Lock()
-	if s.closed != nil {
-		s.mu.Unlock()
-		return infer.Result{}, Times{}, s.closed
+	if err := s.enterAlone(p); err != nil {
+		return infer.Result{}, Times{}, err
 	}
-	s.running.Add(1)
-	s.mu.Unlock()
 	defer s.running.Done()
 	for unsent := []*pending{p}; len(unsent) > 0; {
+		if p.let {
+			s.countAlone(p, 1)
+		}
 		slot, err := s.pool.Acquire(ctx)
+		s.countAlone(p, -1)
+		p.let = true // it waits again when it comes back
 		if err != nil {
 			return infer.Result{}, Times{}, err //nolint:wrapcheck // the pool's faults are the client's
 		}
@@ -154,6 +156,16 @@ func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times,
 	default: // it left between two steps
 		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, context.Cause(ctx)
 	}
+}
+
+// countAlone counts a request of no sequence that begins to wait, or with a negative n ends to.
+func (s *Sequences) countAlone(p *pending, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := int64(n) * p.item.Size()
+	s.lone += n
+	s.bytes += size
+	s.policy.Budget.add(size)
 }
 
 // bind gives a sequence to the worker with the fewest, which stays for it even when it is to end. It says no when there is none; s.mu is held.

@@ -102,7 +102,7 @@ func (i *instance) Predict(ctx context.Context, items []infer.Item) ([]infer.Res
 				ctx, over = context.WithDeadline(ctx, end)
 				defer over()
 			}
-			r, err := i.plan.run(ctx, i.launcher.opts.Models, &items[at])
+			r, err := i.answer(ctx, &items[at])
 			if err != nil {
 				r = infer.Result{Err: err}
 			}
@@ -111,6 +111,12 @@ func (i *instance) Predict(ctx context.Context, items []infer.Item) ([]infer.Res
 	}
 	all.Wait()
 	return results, nil
+}
+
+// answer answers one request.
+func (i *instance) answer(ctx context.Context, item *infer.Item) (r infer.Result, err error) {
+	defer recoverTo(&err)
+	return i.plan.run(ctx, i.launcher.opts.Models, item)
 }
 
 // wanted ends a context once nobody waits for the item's answer.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/textproto"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -49,14 +50,17 @@ func flow[V any](ctx context.Context, p *plan, given map[string]V, step func(ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFlowing(p, given)
-	ended := make(chan finished)
+	ended := make(chan finished, len(p.Steps)) // nobody waits to tell, should a bug end this early
 	running := 0
 	start := func(ready []int) {
 		for _, i := range ready {
 			inputs := f.take(i)
 			running++
 			go func() {
-				outputs, err := attempts(ctx, &p.Steps[i], func(ctx context.Context) (map[string]V, error) { return step(ctx, i, inputs) })
+				outputs, err := attempts(ctx, &p.Steps[i], func(ctx context.Context) (outputs map[string]V, err error) {
+					defer recoverTo(&err)
+					return step(ctx, i, inputs)
+				})
 				ended <- finished{i, outputs, err}
 			}()
 		}
@@ -76,6 +80,15 @@ func flow[V any](ctx context.Context, p *plan, given map[string]V, step func(ctx
 		}
 	}
 	return f.values, failure
+}
+
+// recoverTo makes an error of a panic, so that one bug costs one request. What it was is for the log.
+func recoverTo(err *error) {
+	if what := recover(); what != nil {
+		f := fault.New(fault.Internal, "Internal error.", nil)
+		f.Detail = fmt.Sprintf("panic: %v\n\n%s", what, debug.Stack())
+		*err = f
+	}
 }
 
 // flowing are the values of one request.

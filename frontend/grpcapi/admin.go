@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 
+	"google.golang.org/grpc/peer"
+
 	"github.com/flambeau-serve/flambeau/frontend/oipserver"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -33,8 +35,20 @@ func overridesOf(params map[string]*pb.ModelRepositoryParameter) (oipserver.Over
 	return oipserver.ParseOverrides(slices.Sorted(maps.Keys(params)), text, file) //nolint:wrapcheck // its faults are the client's
 }
 
+// mayShare refuses clients on other machines, which have no shared memory with this one.
+func (s *service) mayShare(ctx context.Context) error {
+	network, address := "", ""
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		network, address = p.Addr.Network(), p.Addr.String()
+	}
+	return s.protocol.MayShare(network, address) //nolint:wrapcheck // the interceptor makes a status of it
+}
+
 // SystemSharedMemoryStatus implements the service.
-func (s *service) SystemSharedMemoryStatus(_ context.Context, req *pb.SystemSharedMemoryStatusRequest) (*pb.SystemSharedMemoryStatusResponse, error) {
+func (s *service) SystemSharedMemoryStatus(ctx context.Context, req *pb.SystemSharedMemoryStatusRequest) (*pb.SystemSharedMemoryStatusResponse, error) {
+	if err := s.mayShare(ctx); err != nil {
+		return nil, err
+	}
 	all, err := s.protocol.Regions(req.GetName())
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the interceptor makes a status of it
@@ -47,7 +61,10 @@ func (s *service) SystemSharedMemoryStatus(_ context.Context, req *pb.SystemShar
 }
 
 // SystemSharedMemoryRegister implements the service.
-func (s *service) SystemSharedMemoryRegister(_ context.Context, req *pb.SystemSharedMemoryRegisterRequest) (*pb.SystemSharedMemoryRegisterResponse, error) {
+func (s *service) SystemSharedMemoryRegister(ctx context.Context, req *pb.SystemSharedMemoryRegisterRequest) (*pb.SystemSharedMemoryRegisterResponse, error) {
+	if err := s.mayShare(ctx); err != nil {
+		return nil, err
+	}
 	if req.GetOffset() > math.MaxInt64 || req.GetByteSize() > math.MaxInt64 {
 		return nil, bad("offset and byte_size are larger than any region")
 	}
@@ -57,7 +74,10 @@ func (s *service) SystemSharedMemoryRegister(_ context.Context, req *pb.SystemSh
 }
 
 // SystemSharedMemoryUnregister implements the service.
-func (s *service) SystemSharedMemoryUnregister(_ context.Context, req *pb.SystemSharedMemoryUnregisterRequest) (*pb.SystemSharedMemoryUnregisterResponse, error) {
+func (s *service) SystemSharedMemoryUnregister(ctx context.Context, req *pb.SystemSharedMemoryUnregisterRequest) (*pb.SystemSharedMemoryUnregisterResponse, error) {
+	if err := s.mayShare(ctx); err != nil {
+		return nil, err
+	}
 	return &pb.SystemSharedMemoryUnregisterResponse{}, s.protocol.UnregisterRegion(req.GetName()) //nolint:wrapcheck // the same
 }
 

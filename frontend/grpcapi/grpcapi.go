@@ -145,7 +145,10 @@ func rightsOf(method string, req any) token.Kind {
 	switch method {
 	case healthv1.Health_Check_FullMethodName, healthv1.Health_Watch_FullMethodName, healthv1.Health_List_FullMethodName: // probes have no keys
 		return ""
-	case openinferencev2.GRPCInferenceService_RepositoryModelLoad_FullMethodName, openinferencev2.GRPCInferenceService_RepositoryModelUnload_FullMethodName:
+	case openinferencev2.GRPCInferenceService_RepositoryModelLoad_FullMethodName, openinferencev2.GRPCInferenceService_RepositoryModelUnload_FullMethodName,
+		openinferencev2.GRPCInferenceService_SystemSharedMemoryStatus_FullMethodName,
+		openinferencev2.GRPCInferenceService_SystemSharedMemoryRegister_FullMethodName,
+		openinferencev2.GRPCInferenceService_SystemSharedMemoryUnregister_FullMethodName:
 		return token.Management
 	}
 	return token.Inference

@@ -2,16 +2,22 @@ package grpcapi
 
 import (
 	"bytes"
+	"context"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 
+	"github.com/flambeau-serve/flambeau/frontend/httpapi/token"
 	"github.com/flambeau-serve/flambeau/frontend/oip"
 	"github.com/flambeau-serve/flambeau/frontend/oipserver"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	pb "github.com/flambeau-serve/flambeau/proto/openinference/v2"
 )
 
@@ -54,8 +60,13 @@ func TestSettings(t *testing.T) {
 		t.Errorf("%v %v", tr, err)
 	}
 	path := tr.GetSettings()["trace_file"].GetValue()[0]
-	if text, err := os.ReadFile(path); err != nil && !os.IsNotExist(err) || err == nil && !bytes.Contains(text, []byte("GRPC_WAITREAD_START")) {
-		t.Errorf("%v %s", err, text)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for written := false; !written; { // by a goroutine for which no request waits
+		text, err := os.ReadFile(path)
+		if written = bytes.Contains(text, []byte("GRPC_WAITREAD_START")); !written && ctx.Err() != nil {
+			t.Fatalf("%v %s", err, text)
+		}
 	}
 	_, err = set("", "trace_level", "TENSORS")
 	wantCode(t, err, codes.InvalidArgument, "TENSORS")
@@ -109,4 +120,41 @@ func TestSharedMemory(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument, "Unable to find shared memory region")
 	_, err = c.CudaSharedMemoryRegister(t.Context(), &pb.CudaSharedMemoryRegisterRequest{Name: "c"})
 	wantCode(t, err, codes.Unimplemented, "CUDA")
+}
+
+// TestSharedMemoryIsForThisMachine has it neither registered nor shown over the network.
+func TestSharedMemoryIsForThisMachine(t *testing.T) {
+	_, _, s := start(t)
+	c := &service{server: s, protocol: s.opts.Protocol}
+	for _, tc := range []struct {
+		from  net.Addr
+		taken bool
+	}{
+		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 5}, false},
+		{nil, false},
+		{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 5}, true},
+		{&net.TCPAddr{IP: net.IPv6loopback, Port: 5}, true},
+		{&net.UnixAddr{Net: "unix"}, true},
+	} {
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: tc.from})
+		_, registered := c.SystemSharedMemoryRegister(ctx, &pb.SystemSharedMemoryRegisterRequest{Name: "r", Key: "/x", ByteSize: 16})
+		_, shown := c.SystemSharedMemoryStatus(ctx, &pb.SystemSharedMemoryStatusRequest{})
+		_, gone := c.SystemSharedMemoryUnregister(ctx, &pb.SystemSharedMemoryUnregisterRequest{})
+		for _, err := range []error{registered, shown, gone} {
+			if (err == nil) != tc.taken || err != nil && fault.GRPCCode(err) != codes.PermissionDenied {
+				t.Errorf("%v: %v", tc.from, err)
+			}
+		}
+	}
+}
+
+func TestSharedMemoryNeedsTheManagementKey(t *testing.T) {
+	for _, method := range []string{
+		pb.GRPCInferenceService_SystemSharedMemoryStatus_FullMethodName, pb.GRPCInferenceService_SystemSharedMemoryRegister_FullMethodName,
+		pb.GRPCInferenceService_SystemSharedMemoryUnregister_FullMethodName,
+	} {
+		if got := rightsOf(method, nil); got != token.Management {
+			t.Errorf("%s is open to the %s key", method, got)
+		}
+	}
 }

@@ -10,7 +10,10 @@ import (
 // Drain takes the server out of traffic while it still serves.
 type Drain interface {
 	Begin() // says it is not ready from now on; again: nothing
-	End()
+	// End says that it is ready again. That of a server that ends is an error.
+	End() error
+	// Ending is closed when the server begins to end.
+	Ending() <-chan struct{}
 	// State gives since when the server says that it is not ready, zero while it does not, and how many requests are under way.
 	State() (since time.Time, open int64)
 }
@@ -19,7 +22,7 @@ type Drain interface {
 const longestWait = 600
 
 // adminDrain serves /admin/drain: GET tells, POST takes the server out of traffic and returns wait seconds later or, before that, when whoever asked has
-// gone, and DELETE takes it in again. Requests are served all the while.
+// gone or the server ends, and DELETE takes it in again. Requests are served all the while.
 func (a *API) adminDrain(q *request, params []pair) (answer, error) {
 	d := a.opts.Admin.Drain
 	if d == nil {
@@ -43,12 +46,17 @@ func (a *API) adminDrain(q *request, params []pair) (answer, error) {
 			return answer{}, fault.Newf(fault.BadRequest, "Parameter wait is %d seconds, and %d are the most.", wait, longestWait)
 		}
 		d.Begin()
+		timer := time.NewTimer(time.Duration(wait) * time.Second)
+		defer timer.Stop()
 		select {
-		case <-time.After(time.Duration(wait) * time.Second):
+		case <-timer.C:
+		case <-d.Ending(): // it would hold up the end of the server
 		case <-q.http.Context().Done():
 		}
 	case http.MethodDelete:
-		d.End()
+		if err := d.End(); err != nil {
+			return answer{}, err
+		}
 	default:
 		return answer{}, methodNotAllowed()
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 
@@ -13,7 +14,8 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
-// administers says whether a request of the protocol changes the server, which needs the management key: it loads or unloads models, or changes settings.
+// administers says whether a request of the protocol changes the server, which needs the management key: it loads or unloads models, changes settings, or is
+// about the shared memory that the server opens.
 func (q *request) administers() bool {
 	s := q.segments
 	switch n := len(s); {
@@ -21,6 +23,8 @@ func (q *request) administers() bool {
 		return n == 3 && s[1] == "v2" && s[2] == "logging" && q.head.Method != http.MethodGet
 	case s[2] == "repository":
 		return s[n-1] != "index"
+	case s[2] == "systemsharedmemory":
+		return true
 	case s[n-2] == "trace" && s[n-1] == "setting":
 		return q.head.Method != http.MethodGet
 	}
@@ -115,6 +119,9 @@ func (a *API) sharedMemory(q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if err := a.opts.Protocol.MayShare(q.network(), q.http.RemoteAddr); err != nil {
+		return answer{}, err
+	}
 	switch what {
 	case "status":
 		return a.read(q, func() (any, error) { return a.opts.Protocol.Regions(region) })
@@ -127,6 +134,14 @@ func (a *API) sharedMemory(q *request) (answer, error) {
 	}
 	body.Name = region
 	return jsonAnswer([]byte("{}")), a.opts.Protocol.RegisterRegion(body)
+}
+
+// network is what the request came over, as package net calls it; "" when that is not known.
+func (q *request) network() string {
+	if at, ok := q.http.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		return at.Network()
+	}
+	return ""
 }
 
 // regionOf gives the region that a path of shared memory names, "" for all of them, and what is to be done.

@@ -1,7 +1,11 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +13,9 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/frontend/httpapi/token"
+	"github.com/flambeau-serve/flambeau/frontend/httpapi/wire"
 	"github.com/flambeau-serve/flambeau/frontend/oipserver"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
 
@@ -203,6 +209,12 @@ func TestRepositoryNeedsTheManagementKey(t *testing.T) {
 			{"POST", "/v2/models/echo/trace/setting", "inference", 400},
 			{"POST", "/v2/trace/setting", "management", 200},
 			{"GET", "/v2/trace/setting", "inference", 200},
+			{"GET", "/v2/systemsharedmemory/status", "inference", 400},
+			{"GET", "/v2/systemsharedmemory/region/x/status", "inference", 400},
+			{"POST", "/v2/systemsharedmemory/region/x/register", "inference", 400},
+			{"POST", "/v2/systemsharedmemory/unregister", "inference", 400},
+			{"GET", "/v2/systemsharedmemory/status", "management", 200},
+			{"POST", "/v2/systemsharedmemory/unregister", "management", 200},
 			{"GET", "/v2/models/echo", "inference", 200},
 			{"GET", "/v2/models/echo", "none", 400},
 			{"GET", "/v2/health/ready", "none", 400},
@@ -213,6 +225,35 @@ func TestRepositoryNeedsTheManagementKey(t *testing.T) {
 			}
 			if r.status == 400 && !strings.Contains(r.body, `"error": "Token Authorization failed`) {
 				t.Errorf("%s", r.body)
+			}
+		}
+	}
+}
+
+// TestSharedMemoryIsForThisMachine has it neither registered nor shown over the network.
+func TestSharedMemoryIsForThisMachine(t *testing.T) {
+	f := newFakeModels()
+	p, err := oipserver.New(oipserver.Options{Predictor: &fakePredictor{}, Models: f, SharedMemory: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &API{opts: Options{Protocol: p}}
+	for _, tc := range []struct {
+		peer  string
+		local net.Addr
+		taken bool
+	}{
+		{"192.0.2.1:4", &net.TCPAddr{}, false},
+		{"[2001:db8::1]:4", &net.TCPAddr{}, false},
+		{"127.0.0.1:4", &net.TCPAddr{}, true},
+		{"@", &net.UnixAddr{Net: "unix"}, true},
+	} {
+		for _, what := range [][2]string{{"GET", "status"}, {"POST", "unregister"}} {
+			r := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, tc.local), what[0], "/v2/systemsharedmemory/"+what[1], http.NoBody)
+			r.RemoteAddr = tc.peer
+			_, err := a.sharedMemory(&request{http: r, head: &wire.Head{Method: what[0]}, segments: []string{"", "v2", "systemsharedmemory", what[1]}})
+			if (err == nil) != tc.taken || err != nil && fault.HTTPStatus(err) != 403 {
+				t.Errorf("%s of %s: %v", what[1], tc.peer, err)
 			}
 		}
 	}

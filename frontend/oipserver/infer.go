@@ -2,7 +2,9 @@ package oipserver
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,9 +74,11 @@ func (s *Server) Infer(ctx context.Context, ref infer.ModelRef, call *Call, whol
 	if call.Request.UsesShared() {
 		call.Body = nil // what it was read from has not all of it
 	}
-	if err := s.readShared(call.Request, s.opts.MaxSharedBytes); err != nil {
+	give, err := s.readShared(call.Request, s.opts.MaxSharedBytes)
+	if err != nil {
 		return Answer{}, err
 	}
+	defer give()
 	item, err := s.item(&d, call)
 	if err != nil {
 		return Answer{}, err
@@ -119,14 +123,25 @@ func (s *Server) submit(ctx context.Context, ref infer.ModelRef, item infer.Item
 			call.Emit(nil, piece.Err)
 			return
 		}
-		r, err := s.respond(d, call.Request, &piece, true)
-		call.Emit(r, err)
+		call.Emit(s.piece(d, call.Request, &piece))
 	}
 	res, err = s.opts.Predictor.Submit(ctx, ref, item)
 	mu.Lock()
 	closed = true
 	mu.Unlock()
 	return res, emitted, err //nolint:wrapcheck // the same
+}
+
+// piece makes a response of one of several. It runs in the goroutine of a worker, which a bug must not end.
+func (s *Server) piece(d *rollout.Description, req *oip.Request, piece *infer.Result) (r *oip.Response, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			f := fault.New(fault.Internal, "Internal error.", nil)
+			f.Detail = fmt.Sprintf("panic: %v\n\n%s", what, debug.Stack())
+			r, err = nil, f
+		}
+	}()
+	return s.respond(d, req, piece, true)
 }
 
 // check compares a request with what the model says of itself. Shapes are the backend's matter.

@@ -91,10 +91,17 @@ type Dependents interface {
 	DependentsOf(model string) []string
 }
 
+// Budget bounds the bytes of all the requests in memory, whatever front they came by.
+type Budget interface {
+	TakeBytes(n int64) bool // all or none
+	GiveBytes(n int64)
+}
+
 // Server answers. Its methods are safe for concurrent use.
 type Server struct {
 	opts     Options
 	memory   *sharedMemory // nil when clients cannot use any
+	budget   Budget        // of what is read of it; nil for no bound. Set before the first request.
 	tracer   *tracer
 	startLog LogLevels // what was logged when the server started
 
@@ -131,6 +138,10 @@ func New(opts Options) (*Server, error) {
 	}
 	return s, nil
 }
+
+// Bound has what is read of shared memory count as requests do. It may be called before the first request only: who has the budget is often made of the
+// server.
+func (s *Server) Bound(b Budget) { s.budget = b }
 
 // Close writes the traces that are left and closes the regions of shared memory. It may be called once, when the fronts have ended.
 func (s *Server) Close() error {

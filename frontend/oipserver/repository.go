@@ -133,6 +133,7 @@ func (s *Server) Unload(ctx context.Context, name string, dependents bool) error
 	if dependents && s.opts.Dependents != nil {
 		needed = s.opts.Dependents.DependentsOf(name) // before the model goes
 	}
+	defer s.forgetTraces()
 	for _, one := range append([]string{name}, needed...) {
 		if err := s.unload(ctx, one); err != nil {
 			return err

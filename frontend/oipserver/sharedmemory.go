@@ -3,6 +3,7 @@ package oipserver
 import (
 	"errors"
 	"io/fs"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -49,6 +50,24 @@ func noSharedMemory() error {
 
 // statusNotImplemented is what clients of Triton get for what a server has been built without.
 const statusNotImplemented = 501
+
+// statusForbidden is what clients get that are not on this machine.
+const statusForbidden = 403
+
+// MayShare refuses clients on other machines, which have no shared memory with this one. The network and the address are those of the client as package net
+// has them.
+func (s *Server) MayShare(network, address string) error {
+	if s.memory == nil || network == "unix" {
+		return nil
+	}
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().Unmap().IsLoopback() {
+		return nil
+	}
+	f := fault.New(fault.BadRequest, "shared memory is for clients on the machine of the server, and this request came over the network", nil)
+	f.Code = statusForbidden
+	f.Hint = "Call 127.0.0.1, [::1] or a unix socket of the server; clients on other machines send the tensors in the body."
+	return f
+}
 
 // errNoRegion is told of a region that is not there.
 func errNoRegion(name string) error {
@@ -193,33 +212,63 @@ func (m *sharedMemory) find(tensor string, at *oip.Shared) (*region, error) {
 	return r, nil
 }
 
-// readShared fetches the inputs that are in shared memory, most bytes of them at most, and looks whether the outputs have room.
-func (s *Server) readShared(r *oip.Request, most int64) error {
+// readShared fetches the inputs that are in shared memory, most bytes of them at most, and looks whether the outputs have room. The function gives back what
+// they took of the memory for requests.
+func (s *Server) readShared(r *oip.Request, most int64) (give func(), err error) {
 	if !r.UsesShared() {
-		return nil
+		return func() {}, nil
 	}
 	if s.memory == nil {
-		return noSharedMemory()
+		return nil, noSharedMemory()
 	}
-	var total int64
+	total, err := sharedBytes(r, most)
+	if err != nil {
+		return nil, err
+	}
+	give = func() {}
+	if s.budget != nil {
+		if !s.budget.TakeBytes(total) {
+			return nil, fault.TooManyBytes(total, 0)
+		}
+		give = func() { s.budget.GiveBytes(total) }
+	}
+	if err := s.memory.fetch(r); err != nil {
+		give()
+		return nil, err
+	}
+	return give, nil
+}
+
+// sharedBytes is how many bytes the inputs in shared memory have, most at most.
+func sharedBytes(r *oip.Request, most int64) (total int64, err error) {
 	for i := range r.Inputs {
-		t := &r.Inputs[i]
-		if t.Shared == nil {
+		at := r.Inputs[i].Shared
+		if at == nil {
 			continue
 		}
-		if t.Shared.Size > most-total {
+		if at.Size > most-total {
 			f := fault.Newf(fault.BadRequest, "the inputs in shared memory are larger than %d bytes", most)
 			f.Hint = "raise max_request_size, which bounds what a request may hold"
-			return f
+			return 0, f
 		}
-		total += t.Shared.Size
-		if err := s.memory.read(t); err != nil {
+		total += at.Size
+	}
+	return total, nil
+}
+
+// fetch reads the inputs that are in shared memory, and looks whether the outputs have room.
+func (m *sharedMemory) fetch(r *oip.Request) error {
+	for i := range r.Inputs {
+		if r.Inputs[i].Shared == nil {
+			continue
+		}
+		if err := m.read(&r.Inputs[i]); err != nil {
 			return err
 		}
 	}
 	for i := range r.Outputs {
 		if at := r.Outputs[i].Shared; at != nil {
-			if _, err := s.memory.find(r.Outputs[i].Name, at); err != nil {
+			if _, err := m.find(r.Outputs[i].Name, at); err != nil {
 				return err
 			}
 		}

@@ -109,6 +109,7 @@ func (s *Server) TraceSettings(model string) TraceSettings {
 // with, and for a model that of all models.
 func (s *Server) ChangeTrace(model string, changes map[string]json.RawMessage) error {
 	t := s.tracer
+	s.forgetTraces()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	next := scope{set: t.all.set, own: map[string]bool{}}
@@ -152,11 +153,34 @@ func (t *tracer) apply(model string, next scope) {
 	default:
 		t.models[model] = &next
 	}
+	t.activate()
+}
+
+// activate notes whether any scope traces; mu is held.
+func (t *tracer) activate() {
 	active := t.all.set.timestamps
 	for _, m := range t.models {
 		active = active || m.set.timestamps
 	}
 	t.active.Store(active)
+}
+
+// forgetTraces drops the settings of models that are not there any more.
+func (s *Server) forgetTraces() {
+	t := s.tracer
+	t.mu.Lock()
+	names := slices.Collect(maps.Keys(t.models))
+	t.mu.Unlock()
+	names = slices.DeleteFunc(names, func(name string) bool { // without the lock: the models have one of their own
+		_, err := s.opts.Models.DescribeAll(name)
+		return !fault.Is(err, fault.ModelNotFound)
+	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		delete(t.models, name)
+	}
+	t.activate()
 }
 
 // inherit takes over what is not the model's own.

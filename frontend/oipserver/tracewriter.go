@@ -2,6 +2,7 @@ package oipserver
 
 import (
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strconv"
@@ -11,6 +12,9 @@ import (
 
 // traceBacklog is how many traces may wait to be written; more are dropped, since no request waits for a disk.
 const traceBacklog = 1024
+
+// traceParts is how many of the files with so many traces each are kept, the newest ones.
+const traceParts = 1000
 
 // traceWriter writes traces into files from a goroutine of its own. Each file is a whole JSON array at any moment.
 type traceWriter struct {
@@ -90,10 +94,9 @@ func (w *traceWriter) write(t *trace) error {
 		return w.main.add(text)
 	}
 	if w.part == nil {
-		if w.part, err = createTraceFile(w.path + "." + strconv.Itoa(w.parts)); err != nil {
+		if err := w.nextPart(); err != nil {
 			return err
 		}
-		w.parts++
 	}
 	err = w.part.add(text)
 	if w.part.count >= t.frequency {
@@ -102,6 +105,22 @@ func (w *traceWriter) write(t *trace) error {
 	}
 	return err
 }
+
+// nextPart begins a file, and removes the oldest one when there are too many.
+func (w *traceWriter) nextPart() (err error) {
+	if old := w.parts - traceParts; old >= 0 {
+		if err := os.Remove(w.partPath(old)); err != nil && !errors.Is(err, fs.ErrNotExist) { // somebody may have taken it away
+			return err
+		}
+	}
+	if w.part, err = createTraceFile(w.partPath(w.parts)); err != nil {
+		return err
+	}
+	w.parts++
+	return nil
+}
+
+func (w *traceWriter) partPath(number int) string { return w.path + "." + strconv.Itoa(number) }
 
 func createTraceFile(path string) (*traceFile, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640) //nolint:gosec // log collectors read it as the group

@@ -36,6 +36,8 @@ type Options struct {
 type Book struct {
 	opts  Options
 	empty atomic.Bool // nothing is remembered: nothing is looked up, let alone hashed
+	// version changes whenever what is remembered does: what was said of a request under the same one is still true.
+	version atomic.Uint64
 
 	mu     sync.Mutex // guards what follows
 	models map[infer.ModelRef]*page
@@ -68,11 +70,12 @@ type Entry struct {
 	Refuse bool      `json:"refused"` // it is not given to a worker
 }
 
-// Mark is a request that is remembered and was let through. The zero value is for one that is not remembered.
+// Mark is what a Book knows of a request that it let through. The zero value is for one that it has not seen.
 type Mark struct {
-	model infer.ModelRef
-	key   digest
-	known bool
+	model   infer.ModelRef
+	key     *digest // nil while it was not hashed
+	known   bool    // it is remembered
+	version uint64  // of the Book when it was looked up
 }
 
 // Suspect says that the request has ended a worker lately: it should run alone.
@@ -83,6 +86,7 @@ type Death struct {
 	Workers int       // that the request has ended, this one included, since it came
 	How     string    // how this one ended
 	Sent    time.Time // when it was given the request
+	Mark    Mark      // what Check or Again gave for it, so that it is not hashed again; may be zero
 }
 
 // New makes a Book in which nothing is written.
@@ -92,14 +96,26 @@ func New(opts Options) *Book {
 	opts.Deaths = cmp.Or(opts.Deaths, DefaultDeaths)
 	b := &Book{opts: opts, models: map[infer.ModelRef]*page{}}
 	b.empty.Store(true)
+	b.version.Store(1) // the zero Mark is of none
 	return b
 }
 
 // Check refuses a request like one that has ended workers of this model version, with fault.Poisoned. One that has not ended enough of them is let
 // through with a mark, for Answered. While nothing is remembered it costs nothing.
 func (b *Book) Check(model infer.ModelRef, item *infer.Item) (Mark, error) {
+	return b.Again(model, item, Mark{})
+}
+
+// Again is Check for a request that has come by before, with the mark that it got then: it is not looked up while nothing has changed since, and not
+// hashed a second time.
+func (b *Book) Again(model infer.ModelRef, item *infer.Item, was Mark) (Mark, error) {
+	version := b.version.Load() // before anything is looked up: what changes meanwhile is seen the next time
+	now := Mark{model: model, key: was.key, version: version}
 	if b.empty.Load() {
-		return Mark{}, nil
+		return now, nil
+	}
+	if was.version == version && was.model == model {
+		return was, nil
 	}
 	size := item.Size()
 	b.mu.Lock()
@@ -107,20 +123,25 @@ func (b *Book) Check(model infer.ModelRef, item *infer.Item) (Mark, error) {
 	candidate := p != nil && p.sizes[size] > 0
 	b.mu.Unlock()
 	if !candidate {
-		return Mark{}, nil
+		return now, nil
 	}
-	key := digestOf(item)
-	now := time.Now()
+	if now.key == nil {
+		key := digestOf(item)
+		now.key = &key
+	}
+	at := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.find(model, key, now)
+	e := b.find(model, *now.key, at)
 	if e == nil {
-		return Mark{}, nil
+		return now, nil
 	}
 	if e.Refuse {
-		return Mark{}, b.refusal(model, e, now)
+		now.version = 0 // whoever asks again is refused again
+		return now, b.refusal(model, e, at)
 	}
-	return Mark{model, key, true}, nil
+	now.known = true
+	return now, nil
 }
 
 // refusal says everything that its reader needs to know.
@@ -138,12 +159,19 @@ func (b *Book) refusal(model infer.ModelRef, e *Entry, now time.Time) error {
 	return f
 }
 
-// Killed remembers a request that has ended a worker.
+// Killed remembers a request that has ended a worker. One without any payload is not remembered: nothing tells it from others, whose headers may be
+// what their handler makes its answers of.
 func (b *Book) Killed(model infer.ModelRef, item *infer.Item, d Death) {
-	if b.opts.Keep < 0 {
+	if b.opts.Keep < 0 || item.Size() == 0 {
 		return
 	}
-	key, now := digestOf(item), time.Now()
+	var key digest
+	if d.Mark.key != nil {
+		key = *d.Mark.key
+	} else {
+		key = digestOf(item)
+	}
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.models[model]
@@ -166,6 +194,7 @@ func (b *Book) Killed(model infer.ModelRef, item *infer.Item, d Death) {
 	e.Last, e.Until, e.How, e.ID = now, now.Add(b.opts.Keep), d.How, item.ID
 	e.Refuse = e.Deaths >= b.opts.Deaths
 	b.empty.Store(false)
+	b.version.Add(1)
 }
 
 // Answered forgets a marked request that a worker has answered: it is not what ends workers.
@@ -175,7 +204,7 @@ func (b *Book) Answered(m Mark) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.remove(m.model, m.key)
+	b.remove(m.model, *m.key)
 }
 
 // Begin forgets what is remembered of a model version, and what its workers of now will have ended by: another generation of it begins. It says how many
@@ -296,6 +325,7 @@ func (b *Book) remove(model infer.ModelRef, key digest) {
 	}
 	b.count--
 	b.empty.Store(b.count == 0)
+	b.version.Add(1)
 }
 
 // digestOf hashes what a handler makes its answer of: the parts, and not the headers and the id, which differ each time that a request is sent again.

@@ -194,6 +194,71 @@ func TestCheckIsCheap(t *testing.T) {
 	}
 }
 
+// TestHashedOnce: a request is hashed when its size is remembered for the first time, and never again, whatever is found out meanwhile.
+func TestHashedOnce(t *testing.T) { // not parallel: it counts allocations
+	b := New(Options{})
+	it := item("a", "large")
+	m, err := b.Check(ref, it)
+	if err != nil || m.key != nil {
+		t.Fatalf("it was hashed while nothing is remembered: %v", err)
+	}
+	b.Killed(ref, item("b", "s"), Death{Workers: 2})
+	if m, err = b.Again(ref, it, m); err != nil || m.key != nil {
+		t.Fatalf("it was hashed while nothing of its size is remembered: %v", err)
+	}
+	b.Killed(ref, item("b", "other"), Death{Workers: 2})
+	if m, err = b.Again(ref, it, m); err != nil || m.key == nil || m.Suspect() {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	key := m.key
+	again := func() {
+		if m, err = b.Again(ref, it, m); err != nil || m.key != key {
+			t.Fatalf("it was hashed again: %v", err)
+		}
+	}
+	b.Killed(ref, item("b", "third"), Death{Workers: 2})
+	again()
+	if n := testing.AllocsPerRun(100, again); n != 0 {
+		t.Errorf("%v allocations while nothing was found out", n)
+	}
+	it.Parts[0].Data[0] = 'L' // a hash of now would tell
+	b.Killed(ref, it, Death{Workers: 1, Mark: m})
+	again()
+	if !m.Suspect() {
+		t.Error("what it has ended since is not seen")
+	}
+	b.Answered(m)
+	if again(); m.Suspect() {
+		t.Error("that it was answered since is not seen")
+	}
+	b.Killed(ref, it, Death{Workers: 2, Mark: m})
+	for range 2 {
+		if m, err = b.Again(ref, it, m); !fault.Is(err, fault.Poisoned) {
+			t.Errorf("not refused: %v", err)
+		}
+	}
+	b.Begin(ref)
+	if again(); m.Suspect() {
+		t.Error("another generation begins with something")
+	}
+}
+
+// Requests without a payload differ by their headers, if at all: they are not remembered.
+func TestNothingIsRememberedOfAnEmptyRequest(t *testing.T) {
+	t.Parallel()
+	for name, parts := range map[string][]infer.Part{"no parts": nil, "an empty one": {{Name: "body"}}} {
+		b := New(Options{})
+		one := &infer.Item{ID: "a", Parts: parts, Header: []infer.Field{{Name: "x-image", Value: "bad"}}}
+		other := &infer.Item{ID: "b", Parts: parts, Header: []infer.Field{{Name: "x-image", Value: "good"}}}
+		for range 2 {
+			b.Killed(ref, one, Death{Workers: 1})
+		}
+		if refused(t, b, ref, other) || refused(t, b, ref, one) || len(b.List(ref)) != 0 {
+			t.Errorf("%s: it is remembered", name)
+		}
+	}
+}
+
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	b := New(Options{Most: 20})

@@ -3,8 +3,10 @@ package recent
 
 import (
 	"container/heap"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,6 +14,7 @@ import (
 const (
 	DefaultLatest  = 1000
 	DefaultSlowest = 100
+	DefaultModels  = 1000
 	DefaultAge     = time.Hour
 )
 
@@ -47,11 +50,12 @@ type Batch struct {
 	Ran      time.Duration
 }
 
-// Options are the bounds of what is remembered for each model. Zero values mean the defaults.
+// Options are the bounds of what is remembered for each model, and of how many models. Zero values mean the defaults.
 type Options struct {
 	Latest  int           // latest requests
 	Slowest int           // slowest ones
 	Age     time.Duration // how long ago a slow one may be
+	Models  int           // models, those that were asked last
 }
 
 // Book remembers. Its methods are safe for concurrent use.
@@ -64,6 +68,8 @@ type Book struct {
 
 // page is what is remembered of one model.
 type page struct {
+	used atomic.Int64 // when its latest request arrived, in nanoseconds since 1970
+
 	mu     sync.Mutex // guards what follows
 	latest []Request  // a ring once it is full
 	next   int        // where the next one goes then
@@ -82,12 +88,16 @@ func New(opts Options) *Book {
 	if opts.Age <= 0 {
 		opts.Age = DefaultAge
 	}
+	if opts.Models < 1 {
+		opts.Models = DefaultModels
+	}
 	return &Book{opts: opts, models: map[string]*page{}}
 }
 
-// Note remembers a request of a model that exists. r.Batch and r.Behind may be shared and are not changed any more.
+// Note remembers a request of a model. One that was removed while the request was answered has a page again, until there are pages enough of others. r.Batch and r.Behind may be shared and are not changed any more.
 func (b *Book) Note(r *Request) {
 	p := b.page(r.Model)
+	p.used.Store(r.Arrived.UnixNano())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.latest) < b.opts.Latest {
@@ -135,10 +145,24 @@ func (b *Book) page(model string) *page {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p = b.models[model]; p == nil {
+		if len(b.models) >= b.opts.Models {
+			b.forgetOldest()
+		}
 		p = &page{}
 		b.models[model] = p
 	}
 	return p
+}
+
+// forgetOldest drops the page of the model that was not asked for the longest time; mu is held.
+func (b *Book) forgetOldest() {
+	oldest, since := "", int64(math.MaxInt64)
+	for model, p := range b.models {
+		if used := p.used.Load(); used < since {
+			oldest, since = model, used
+		}
+	}
+	delete(b.models, oldest)
 }
 
 // Forget drops what is known of a model that was removed.

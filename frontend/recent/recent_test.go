@@ -123,3 +123,24 @@ func BenchmarkNote(b *testing.B) {
 		book.Note(r)
 	}
 }
+
+// TestModelsAreBounded also when requests are noted of models that were removed while they ran.
+func TestModelsAreBounded(t *testing.T) {
+	b := New(Options{Models: 3})
+	note := func(model string, n int) {
+		r := request(n, 1)
+		r.Model = model
+		b.Note(r)
+	}
+	note("stays", 0)
+	for n := range 20 {
+		model := fmt.Sprint("gone", n)
+		note(model, 3*n+1)
+		b.Forget(model)
+		note(model, 3*n+2) // it was under way
+		note("stays", 3*n+3)
+	}
+	if len(b.models) != 3 || len(b.Slow("stays", time.Time{}, 100)) != 21 || len(b.Slow("gone19", time.Time{}, 100)) != 1 || len(b.Slow("gone17", time.Time{}, 100)) != 0 {
+		t.Errorf("%d models are remembered", len(b.models))
+	}
+}

@@ -316,7 +316,8 @@ func requestOptions() []Option {
 			"TorchServe answers. `auto`: `full` for `flambeau serve`, `torchserve` for the `torchserve` command.", []string{"auto", "full", "torchserve"},
 			func(c *Config) *string { return &c.Protocol }),
 		boolean("system_shared_memory", false, "Whether clients of the Open Inference Protocol on this machine can register POSIX shared memory and have tensors read from and "+
-			"written to it. Whoever may infer can then reach the objects of all programs of this user in `/dev/shm`.", func(c *Config) *bool { return &c.SharedMemory }).opens(),
+			"written to it. Who has the management key, or anybody on this machine where there are no keys, can then reach the "+
+			"objects of all programs of this user in `/dev/shm`.", func(c *Config) *bool { return &c.SharedMemory }).opens(),
 		path("trace_file", "File for the traces of requests of the Open Inference Protocol; none can be traced when it is not set. What is traced, clients say (`/v2/trace/setting`).",
 			func(c *Config) *string { return &c.TraceFile }),
 		text("ts_header_key_sequence_id", "ts_request_sequence_id", "Header with a sequence's identifier.",

@@ -140,6 +140,7 @@ class Server:
             metrics_mode="prometheus",
             model_metrics_auto_detect="true",
             disable_system_metrics="true",
+            batching="torchserve",  # the answers tell who was batched with whom; TorchServe itself knows no such key
         )
         properties.update(self._settings)
         return properties
