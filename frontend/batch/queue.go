@@ -213,7 +213,11 @@ func (q *Queue) Run(ctx context.Context) {
 			continue
 		}
 		q.leave(batch, taken)
-		q.running.Go(func() { q.comeBack(ctx, q.runs.run(ctx, slot, taken, batch, keeper{q.refill, q.ended})) })
+		q.running.Go(func() {
+			unsent, f := q.runs.run(ctx, slot, taken, batch, keeper{q.refill, q.ended})
+			q.comeBack(ctx, unsent)
+			f.Release()
+		})
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		q.Close(cause)

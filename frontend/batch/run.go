@@ -14,17 +14,18 @@ import (
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
-// run runs a batch, answers its requests, and gives the slot back. It gives those of which nothing was sent, which nobody has answered. A panic on the way
-// costs its requests their answers, and nobody else anything. taken is when the slot was had, and of is where the batch comes from.
-func (r *runs) run(ctx context.Context, slot backend.Slot, taken time.Time, batch []*pending, of keeper) (unsent []*pending) {
-	f := &flight{Slot: slot, batch: batch}
+// run runs a batch and answers its requests. It gives those that are to wait again, which nobody has answered, and the flight, whose slot is to be
+// released once they do: whoever gets it next finds them. A panic on the way costs the batch its answers, and nobody else anything. taken is when the slot
+// was had, and of is where the batch comes from.
+func (r *runs) run(ctx context.Context, slot backend.Slot, taken time.Time, batch []*pending, of keeper) (unsent []*pending, f *flight) {
+	f = &flight{Slot: slot, batch: batch}
 	defer func() {
 		if what := recover(); what != nil {
 			unsent = nil
 			f.crash(what)
 		}
 	}()
-	return r.fly(ctx, f, taken, of)
+	return r.fly(ctx, f, taken, of), f
 }
 
 // flight is a batch on its slot. It belongs to the goroutine that runs it.
@@ -35,7 +36,7 @@ type flight struct {
 	released bool
 }
 
-// Release implements backend.Slot; it gives the slot back once.
+// Release implements backend.Slot; it gives the slot back once, however often it is called.
 func (f *flight) Release() {
 	if !f.released {
 		f.released = true
@@ -76,7 +77,6 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 		results, err := execute(ctx, slot.Slot, items)
 		if errors.Is(err, backend.ErrNotSent) {
 			of.ended(batch, 0, false)
-			slot.Release()
 			for _, p := range batch {
 				p.begun, p.steps = time.Time{}, 0
 			}
@@ -87,7 +87,6 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 		guard := r.guard.Load()
 		if err != nil && guard != nil {
 			of.ended(batch, 0, false)
-			slot.Release()
 			return guard.judge(batch, err, execution)
 		}
 		if !slot.Continuous() {

@@ -148,7 +148,9 @@ func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times,
 		if err != nil {
 			return infer.Result{}, Times{}, err //nolint:wrapcheck // the pool's faults are the client's
 		}
-		unsent = s.runs.run(context.WithoutCancel(ctx), slot, time.Now(), unsent, keeper{s.stay, notMeasured}) // the worker is busy with it, whether or not the client waits
+		var f *flight
+		unsent, f = s.runs.run(context.WithoutCancel(ctx), slot, time.Now(), unsent, keeper{s.stay, notMeasured}) // the worker is busy with it, whether or not the client waits
+		f.Release()
 	}
 	select {
 	case o := <-p.answered:
@@ -325,8 +327,9 @@ func (s *Sequences) work(ctx context.Context, worker int) {
 			}
 			continue
 		}
-		unsent := s.runs.run(ctx, slot, taken, slices.Clone(batch), s.keeperOf(worker))
+		unsent, f := s.runs.run(ctx, slot, taken, slices.Clone(batch), s.keeperOf(worker))
 		s.done(ctx, batch, unsent)
+		f.Release()
 	}
 }
 

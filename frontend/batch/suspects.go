@@ -89,7 +89,9 @@ func (q *Queue) try(ctx context.Context, slot backend.Slot, free func()) {
 	}
 	q.running.Go(func() {
 		defer free()
-		q.comeBack(ctx, q.runs.run(ctx, slot, taken, batch, keeper{q.stay, q.ended}))
+		unsent, f := q.runs.run(ctx, slot, taken, batch, keeper{q.stay, q.ended})
+		q.comeBack(ctx, unsent)
+		f.Release()
 	})
 }
 
