@@ -377,17 +377,3 @@ func TestTroubles(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
-
-func TestCgroupLimit(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int64{"1073741824\n": 1 << 30, "max\n": 0, "9223372036854771712\n": 0, "0": 0, "": 0} {
-		file := filepath.Join(t.TempDir(), "memory.max")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got, ok := cgroupLimit(file)
-		if ok != (want > 0) || ok && got != want {
-			t.Errorf("%q: %d %v, want %d", text, got, ok, want)
-		}
-	}
-}

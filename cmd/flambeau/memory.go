@@ -7,9 +7,9 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/flambeau-serve/flambeau/internal/cgroup"
 	"github.com/flambeau-serve/flambeau/internal/config"
 )
 
@@ -21,12 +21,13 @@ func limitMemory(environ []string, log *slog.Logger) {
 			return
 		}
 	}
-	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		if limit, ok := cgroupLimit(file); ok {
-			debug.SetMemoryLimit(limit / 2)
-			log.Info("memory of the server is limited", "bytes", limit/2, "cgroup_bytes", limit)
-			return
-		}
+	group, err := cgroup.System{}.Memory(os.Getpid())
+	if err != nil {
+		return // there are none here
+	}
+	if limit := group.MemoryLimit().Bytes; limit > 0 {
+		debug.SetMemoryLimit(limit / 2)
+		log.Info("memory of the server is limited", "bytes", limit/2, "cgroup_bytes", limit)
 	}
 }
 
@@ -56,17 +57,6 @@ const usualPercent = 100 // of GOGC
 func garbagePercent(live uint64) int {
 	const room, least = 32 << 20, 4 << 20 // with less, the least heap that is collected would be larger than the room
 	return max(usualPercent, int(room*usualPercent/max(live, least)))
-}
-
-// cgroupLimit reads a limit, if the file has one.
-func cgroupLimit(file string) (int64, bool) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, false
-	}
-	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	const unlimited = 1 << 50 // cgroup v1 writes a huge number
-	return limit, err == nil && limit > 0 && limit < unlimited
 }
 
 // logSettings writes what differs from the defaults, and why.

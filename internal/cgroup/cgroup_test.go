@@ -152,6 +152,21 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestTextsOfLimits are what a file of a limit may say.
+func TestTextsOfLimits(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"1073741824\n": 1 << 30, "max\n": 0, "9223372036854771712\n": 0, "0": 0, "": 0} {
+		s := system(t, map[string]string{"proc/self/mountinfo": mountsOfTwo, "proc/7/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": text})
+		g, err := s.Memory(7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.MemoryLimit().Bytes; got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
 func TestMemoryRoom(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
