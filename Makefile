@@ -94,7 +94,7 @@ bench-onnx: ## Compare servers of ONNX models in one run, and with ONNX Runtime 
 	@tools/bench-onnx.sh
 
 .PHONY: bench-scheduling
-bench-scheduling: ## Measure batching with real processes: a lone client, and 64 clients beside a grid over size and delay (needs Java)
+bench-scheduling: ## Measure scheduling with real processes: a lone client, 64 clients, overload, a load step (needs Java; about ten minutes)
 	@tools/bench-scheduling.sh
 
 .PHONY: fuzz

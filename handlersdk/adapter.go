@@ -70,6 +70,10 @@ func (a *adapter) introduce() (*backendv1.LoadResponse, error) {
 		a.concurrent = true
 		resp.Features = append(resp.Features, backendv1.FeatureConcurrent)
 	}
+	if o, ok := a.handler.(Overlapping); ok && o.Overlaps() {
+		a.concurrent = true
+		resp.Features = append(resp.Features, backendv1.FeatureAhead)
+	}
 	if d, ok := a.handler.(Describer); ok {
 		text, err := json.Marshal(d.Describe())
 		if err != nil {

@@ -54,6 +54,15 @@ type Concurrent interface {
 	Concurrent() bool
 }
 
+// Overlapping is a Handler that may be called while it handles another batch, in a goroutine of its own: it reads the next requests while the model runs,
+// say, and keeps the model to one batch at a time by itself. Where batches are of one request and the model has one worker, the server sends the next
+// one ahead then: the worker need not wait for it.
+type Overlapping interface {
+	Handler
+	// Overlaps is asked once, after Initialize.
+	Overlaps() bool
+}
+
 // Featured is a Handler with optional abilities that the server knows by name (docs/protocol.md).
 type Featured interface {
 	// Features is asked once, after Initialize.

@@ -39,6 +39,9 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == askRuntime {
 		os.Exit(tellRuntime(candidates))
 	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1) // the model's threads are not Go's, and what little Go does beside them is not to disturb them on several processors
+	}
 	handlersdk.Serve(roomy{onnx.New(onnx.Options{
 		Library: candidates, Threads: threads, Config: os.Getenv(envConfig),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),

@@ -159,7 +159,7 @@ func newChecker(cfg *config.Config, command *python.Command, interpreter string,
 	return check.New(check.Options{ //nolint:wrapcheck // it says what is missing
 		Inspector: inspector, Env: cfg.Env.All, Installs: installs, Handler: cfg.DefaultHandler, Envelope: cfg.Envelope,
 		Workers: cmp.Or(cfg.DefaultWorkers, gpus, runtime.NumCPU()), GPUs: &gpus, TempDir: cfg.Env.TempDir,
-		Protocol: backendv1.ProtocolVersion, ONNXRuntime: onnxRuntime(newNative(cfg, command).ONNX),
+		Protocol: backendv1.ProtocolVersion, ONNXRuntime: onnxRuntime(newNative(cfg, command).ONNX), Rows: rowsBeside(cfg),
 	})
 }
 
@@ -174,10 +174,8 @@ func (p *program) checkOne(ctx context.Context, cfg *config.Config, checker *che
 	defer func() { one.failed = errors.Join(one.failed, os.RemoveAll(temp)) }()
 	opened, err := openArchive(ctx, cfg, url, temp, slog.New(slog.DiscardHandler))
 	if err != nil {
-		if why := unusable(err); why != "" {
-			one.Findings = []check.Finding{{
-				Severity: check.Error, Code: check.ArchiveUnusable, Message: why, Hint: "make the archive again, or copy it again",
-			}}
+		if why, hint := unusable(err); why != "" {
+			one.Findings = []check.Finding{{Severity: check.Error, Code: check.ArchiveUnusable, Message: why, Hint: hint}}
 			return one
 		}
 		one.failed = err
@@ -192,18 +190,19 @@ func (p *program) checkOne(ctx context.Context, cfg *config.Config, checker *che
 	return one
 }
 
-// unusable says why an archive cannot be opened, if that is its own fault and not the machine's, else "".
-func unusable(err error) string {
+// unusable says why an archive cannot be opened and what can be done about it, if that is its own fault and not the machine's, else "".
+func unusable(err error) (why, hint string) {
 	var refused *fault.Error
 	var system syscall.Errno
 	if !errors.As(err, &refused) || errors.As(err, &system) || errors.Is(err, archive.ErrChanged) {
-		return ""
+		return "", ""
 	}
+	hint = cmp.Or(refused.Hint, "make the archive again, or copy it again")
 	switch {
 	case refused.Kind == fault.InvalidModel:
-		return cmp.Or(refused.Detail, refused.Message)
+		return cmp.Or(refused.Detail, refused.Message), hint
 	case refused.Kind == fault.Internal && refused.Cause != nil:
-		return refused.Cause.Error()
+		return refused.Cause.Error(), hint
 	}
-	return ""
+	return "", ""
 }

@@ -35,6 +35,25 @@ func checkBox(t *testing.T) *box {
 	}
 	folder("bad", "import nobody_has_this\ndef handle(data, context):\n    return data\n")
 	folder("odd", "def handle(data, context):\n    import nobody_has_this\n")
+	const onnx = "\x08\x08\x3a\x00\x42\x02\x10\x11" // a version, a graph without anything, operators
+	const ports = `input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ] output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] } ]`
+	for file, text := range map[string]string{
+		"small/1/model.onnx": onnx, "small/config.pbtxt": "max_batch_size: 4 " + ports,
+		"triton/1/.keep": "", "triton/config.pbtxt": `platform: "ensemble" max_batch_size: 16 ` + strings.NewReplacer(`"x"`, `"A"`, `"y"`, `"B"`).Replace(ports) +
+			` ensemble_scheduling { step [ { model_name: "small" model_version: 1 input_map { key: "x" value: "A" } output_map { key: "y" value: "B" } } ] }`,
+		"yaml/model-config.yaml":  "ensemble:\n  maxBatchSize: 3\n  steps:\n    - {model: small, inputs: {x: A}, outputs: {y: B}}\n    - {model: bare, inputs: {x: B}, outputs: {y: C}}\n    - {model: good, inputs: {x: C}, outputs: {y: D}}\n",
+		"above/model-config.yaml": "ensemble:\n  maxBatchSize: 5\n  steps:\n    - {model: yaml, inputs: {A: A}, outputs: {D: B}}\n    - {model: bare, inputs: {x: B}, outputs: {y: C}}\n",
+		"bare.onnx":               onnx,
+		"prog/model-config.yaml":  "plugin: prog\n", "prog/prog": "#!/bin/sh\n",
+	} {
+		path := filepath.Join(b.dir, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	whole, err := os.ReadFile(filepath.Join(b.dir, "good.mar"))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +79,11 @@ func TestCheck(t *testing.T) {
 		{"odd --strict", exitFound, []string{"0 errors and 1 warning"}, ""},
 		{"good.mar bad nope.mar", exitFound, []string{"good.mar (packed 2.5): good", "1 error"}, "nope.mar could not be checked: the model nope.mar: no such file or directory"},
 		{"good.mar nope.mar", exitFailed, []string{"good"}, "nope.mar could not be checked"},
+		{"yaml", exitOK, []string{"yaml"}, ""},
+		{"triton", exitFound, []string{"config.pbtxt", "up to 16 rows in a request, and step 1, the model small, only 4 [config_contradiction]"}, ""},
+		{"above", exitFound, []string{"model-config.yaml:2: error", "up to 5 rows in a request, and step 1, the model yaml, only 3", "step 2, the model bare, only 4"}, ""},
 		{"broken.mar", exitFound, []string{"1 error", "[archive_unusable]"}, ""},
+		{"prog", exitFound, []string{"may not be executed [archive_unusable]", "run `chmod +x prog`"}, ""},
 		{"length/length.py", exitOK, []string{"length/length.py", "good"}, ""},
 		{"length --handler length.py", exitOK, []string{"good"}, ""},
 		{"length --handler nope.py", exitFound, []string{"[handler_missing]", "length.py"}, ""},

@@ -25,6 +25,7 @@ type adminAPI struct {
 	traffic string
 	events  []string // answers to GET /admin/events, one after the other; the last one again and again
 	broken  bool     // the server answers nothing that can be read
+	models  string   // what is answered to GET /admin/models instead, "" for the usual
 }
 
 func newAdminAPI(t *testing.T) *adminAPI {
@@ -77,6 +78,9 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"DELETE /admin/models/m/poison": `{"lifted": 1}`,
 		"/admin/models/m/tuning": `{"model": "m", "version": "1.0", "p99Ms": 80, "now": {"batchSize": 38, "maxBatchDelay": 2.5},
 			"bounds": {"batchSize": 64, "maxBatchDelay": 100}, "frozen": false, "config": "batchSize: 38\nmaxBatchDelay: 3\n"}`,
+		"/admin/models/seq/tuning": `{"model": "seq", "version": "1.0", "p99Ms": 80, "now": {"batchSize": 10, "maxBatchDelay": 2.5},
+			"bounds": {"batchSize": 64, "maxBatchDelay": 100}, "frozen": true, "config": "batchSize: 10\nmaxBatchDelay: 3\n",
+			"workers": [{"worker": 9000, "batchSize": 10, "maxBatchDelay": 100}, {"worker": 9001, "batchSize": 64, "maxBatchDelay": 2.5}]}`,
 		"PUT /admin/models/m/tuning": `{"model": "m", "version": "1.0", "p99Ms": 80, "now": {"batchSize": 38, "maxBatchDelay": 2.5},
 			"bounds": {"batchSize": 64, "maxBatchDelay": 100}, "frozen": true, "config": "batchSize: 38\nmaxBatchDelay: 3\n"}`,
 		"POST /admin/models/m/rollback": `{"model": "m", "version": "1.0", "digest": "` + digest2 + `", "source": "m.mar"}`,
@@ -91,6 +95,8 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case a.broken:
 		printf(w, "%s", `{"x": 1}`)
+	case path == "/admin/models" && a.models != "":
+		printf(w, "%s", a.models)
 	case path == "/admin/models/m/traffic":
 		if r.Method == http.MethodPut {
 			a.traffic = string(body)
@@ -155,6 +161,22 @@ bad?name  1 *      failed    0/1      0/5    1      -     -        -        Impo
 	if got := cli(a.env(), "ps"); got.status != exitFailed || !strings.Contains(got.stderr, "has no list of models") {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestPSOfSleepers: a version without workers says whether requests start one.
+func TestPSOfSleepers(t *testing.T) {
+	t.Parallel()
+	a := newAdminAPI(t)
+	a.with(func() {
+		a.models = `{"models": [
+			{"name": "m", "version": "1", "default": true, "state": "idle", "queue": {"limit": 5}, "batch_size": 1,
+			 "reason": "scaled to zero after 5m without a request (keepAlive); the next one starts a worker"},
+			{"name": "n", "version": "1", "default": true, "state": "idle", "queue": {"limit": 5}, "batch_size": 1, "reason": "it has no workers"}]}`
+	})
+	requireOutput(t, cli(a.env(), "ps"), `NAME  VERSION  STATE  WORKERS  QUEUE  BATCH  P99  MEM  SINCE  REASON
+m     1 *      idle   0/0      0/5    1      -    -    -      scaled to zero after 5m without a request (keepAlive); the next one starts a worker
+n     1 *      idle   0/0      0/5    1      -    -    -      it has no workers
+`)
 }
 
 func TestShowOfAdmin(t *testing.T) {

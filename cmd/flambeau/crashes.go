@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/client"
+	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/plugins/crashes"
 )
 
@@ -18,38 +17,22 @@ import (
 const shownLines = 20
 
 // showCrashes is `flambeau show --crashes`.
-func (p *program) showCrashes(ctx context.Context, prog string, c *client.Client, name, version string, asJSON bool) int {
+func (p *program) showCrashes(ctx context.Context, prog string, parsed *argparse.Args, name, version string) int {
 	query := url.Values{}
 	if version != "" {
 		query.Set("version", version)
 	}
-	answer, err := c.Ask(ctx, http.MethodGet, query, nil, "admin", "models", name, "crashes")
-	if err != nil {
-		return p.askFailed(prog, err)
-	}
-	raw, err := listIn(answer, "crashes")
-	if err != nil {
-		return p.fail(prog, err)
-	}
-	all, err := decoded[crashes.Record](raw)
-	if err != nil {
-		return p.fail(prog, err)
-	}
-	if asJSON {
-		return p.printJSON(prog, raw)
-	}
-	if len(all) == 0 {
-		printf(p.stdout, "no worker has crashed\n")
-		return exitOK
-	}
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	for i := range all {
-		if i > 0 {
-			printf(w, "\n")
-		}
-		p.printCrash(w, &all[i])
-	}
-	return p.flush(prog, w)
+	return printList(ctx, p, parsed, listing[crashes.Record]{
+		prog: prog, ask: listAt[crashes.Record]("crashes", query, "admin", "models", name, "crashes"), none: "no worker has crashed",
+		table: func(w *tabwriter.Writer, all []crashes.Record) {
+			for i := range all {
+				if i > 0 {
+					printf(w, "\n")
+				}
+				p.printCrash(w, &all[i])
+			}
+		},
+	})
 }
 
 func (p *program) printCrash(w *tabwriter.Writer, r *crashes.Record) {

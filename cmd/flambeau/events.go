@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -47,18 +46,14 @@ func (p *program) events(ctx context.Context, args []string) int {
 			query.Set(name, parsed.Get("--"+name))
 		}
 	}
-	c, err := p.client(parsed, askLimit)
-	if err != nil {
-		return p.fail(prog, err)
-	}
 	if parsed.Has("--follow") {
+		c, err := p.client(parsed, askLimit)
+		if err != nil {
+			return p.fail(prog, err)
+		}
 		return p.follow(ctx, prog, c, query, parsed.Has("--json"))
 	}
-	raw, events, err := askEvents(ctx, c, query, "events", "admin", "events")
-	if err != nil {
-		return p.askFailed(prog, err)
-	}
-	return p.printEvents(prog, raw, events, parsed.Has("--json"))
+	return p.printEvents(ctx, prog, parsed, listAt[client.Event]("events", query, "admin", "events"))
 }
 
 // history is `flambeau history`.
@@ -77,45 +72,19 @@ func (p *program) history(ctx context.Context, args []string) int {
 	if parsed.Has("--limit") {
 		query.Set("limit", parsed.Get("--limit"))
 	}
-	c, err := p.client(parsed, askLimit)
-	if err != nil {
-		return p.fail(prog, err)
-	}
-	raw, events, err := askEvents(ctx, c, query, "history", "admin", "models", parsed.Rest[0], "history")
-	if err != nil {
-		return p.askFailed(prog, err)
-	}
-	return p.printEvents(prog, raw, events, parsed.Has("--json"))
+	return p.printEvents(ctx, prog, parsed, listAt[client.Event]("history", query, "admin", "models", parsed.Rest[0], "history"))
 }
 
-func askEvents(ctx context.Context, c *client.Client, query url.Values, member string, segments ...string) ([]json.RawMessage, []client.Event, error) {
-	answer, err := c.Ask(ctx, http.MethodGet, query, nil, segments...)
-	if err != nil {
-		return nil, nil, err
-	}
-	raw, err := listIn(answer, member)
-	if err != nil {
-		return nil, nil, err
-	}
-	events, err := decoded[client.Event](raw)
-	return raw, events, err
-}
-
-func (p *program) printEvents(prog string, raw []json.RawMessage, events []client.Event, asJSON bool) int {
-	if asJSON {
-		return p.printJSON(prog, raw)
-	}
-	if len(events) == 0 {
-		printf(p.stdout, "no events\n")
-		return exitOK
-	}
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	printf(w, "ID\tWHEN\tMODEL\tVERSION\tWHAT\tGEN\tDIGEST\tTOOK\tWHO\tDETAILS\n")
-	for i := range events {
-		e := &events[i]
-		printf(w, "%d\t%s\n", e.ID, strings.Join(append([]string{p.ago(e.At)}, eventFields(e)...), "\t"))
-	}
-	return p.flush(prog, w)
+func (p *program) printEvents(
+	ctx context.Context, prog string, parsed *argparse.Args, ask func(context.Context, *client.Client) ([]client.Event, []json.RawMessage, error),
+) int {
+	return printList(ctx, p, parsed, listing[client.Event]{prog: prog, ask: ask, none: "no events", table: func(w *tabwriter.Writer, events []client.Event) {
+		printf(w, "ID\tWHEN\tMODEL\tVERSION\tWHAT\tGEN\tDIGEST\tTOOK\tWHO\tDETAILS\n")
+		for i := range events {
+			e := &events[i]
+			printf(w, "%d\t%s\n", e.ID, strings.Join(append([]string{p.ago(e.At)}, eventFields(e)...), "\t"))
+		}
+	}})
 }
 
 // eventFields are the columns of an event but its id and its time.
@@ -145,9 +114,10 @@ func (p *program) follow(ctx context.Context, prog string, c *client.Client, que
 	defer stop()
 	ticks := time.NewTicker(followPause)
 	defer ticks.Stop()
+	ask := listAt[client.Event]("events", query, "admin", "events")
 	asked := false
 	for {
-		raw, events, err := askEvents(ctx, c, query, "events", "admin", "events")
+		events, raw, err := ask(ctx, c)
 		switch {
 		case ctx.Err() != nil:
 			return exitOK

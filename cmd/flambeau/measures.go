@@ -28,11 +28,25 @@ type measures struct {
 
 var _ observer = (*measures)(nil)
 
+// metricsMode says where the metrics of a configuration go, and whether those of handlers are kept that nobody has listed; torchserve says whose command started the server.
+func metricsMode(cfg *config.Config, torchserve bool) (mode telemetry.Mode, detect bool) {
+	switch {
+	case cfg.MetricsMode != settingAuto:
+		return telemetry.Mode(cfg.MetricsMode), cfg.MetricsAutoDetect
+	case torchserve:
+		return telemetry.ModeLog, cfg.MetricsAutoDetect
+	default:
+		unsaid := cfg.MetricsConfig == "" && cfg.Value("model_metrics_auto_detect").Origin.Kind == config.FromDefault
+		return telemetry.ModePrometheus, cfg.MetricsAutoDetect || unsaid
+	}
+}
+
 // newMeasures makes the metrics of a configuration, and begins to measure the system.
-func newMeasures(ctx context.Context, cfg *config.Config, logs *logfiles.Logs, changed func()) (*measures, error) {
+func newMeasures(ctx context.Context, cfg *config.Config, torchserve bool, logs *logfiles.Logs, changed func()) (*measures, error) {
 	m := &measures{changed: changed}
+	mode, detect := metricsMode(cfg, torchserve)
 	opts := telemetry.Options{
-		Mode: telemetry.Mode(cfg.MetricsMode), AutoDetect: cfg.MetricsAutoDetect, Logger: logs.Server(), State: m.state,
+		Mode: mode, AutoDetect: detect, Logger: logs.Server(), State: m.state,
 		Store:     m.store,
 		ServerLog: func(line string) { logs.ServerMetric(time.Now(), line) },
 		ModelLog:  func(line string) { logs.ModelMetric(time.Now(), line) },
@@ -159,6 +173,9 @@ func (m *measures) Changed(c rollout.Change) {
 func (m *measures) WorkerLine(line backend.OutputLine) bool {
 	return line.Stream == backend.Stdout && m.metrics.ModelLine(line.Text)
 }
+
+// Panicked implements observer.
+func (m *measures) Panicked(queue bool) { m.metrics.Panicked(queue) }
 
 // Retired implements observer.
 func (m *measures) Retired(ref infer.ModelRef) {

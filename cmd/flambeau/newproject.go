@@ -44,13 +44,20 @@ func (p *program) newProject(_ context.Context, args []string) int {
 	for _, file := range written {
 		printf(p.stdout, "%s/%s\n", dir, file)
 	}
+	if version == devVersion && !parsed.Has("--sdk") {
+		printf(p.stdout, "\nThis is a development build of Flambeau, to which no released SDK belongs. Before go mod tidy, run: cd %s && "+
+			"go mod edit -replace github.com/flambeau-serve/flambeau=CHECKOUT\n", dir)
+	}
 	printf(p.stdout, "\nNext: cd %s && go mod tidy && make test\n", dir)
 	return exitOK
 }
 
+// devVersion is the version of a build that was given none.
+const devVersion = "dev"
+
 // sdkVersion is the version of the SDK that belongs to this server.
 func sdkVersion() string {
-	if version == "dev" {
+	if version == devVersion {
 		return "0.0.0"
 	}
 	return version

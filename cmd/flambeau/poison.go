@@ -27,41 +27,37 @@ func (p *program) poison(ctx context.Context, args []string) int {
 	if parsed == nil {
 		return status
 	}
+	if parsed.Has("--lift") {
+		return p.lift(ctx, prog, parsed)
+	}
+	return printList(ctx, p, parsed, listing[client.Poisoned]{
+		prog: prog, ask: listAt[client.Poisoned]("poison", nil, "admin", "models", parsed.Rest[0], "poison"),
+		none: "no request has ended a worker lately", table: p.poisonTable,
+	})
+}
+
+// lift is `flambeau poison --lift`.
+func (p *program) lift(ctx context.Context, prog string, parsed *argparse.Args) int {
 	c, err := p.client(parsed, askLimit)
 	if err != nil {
 		return p.fail(prog, err)
 	}
-	if digest := parsed.Get("--lift"); parsed.Has("--lift") {
-		raw, err := c.Ask(ctx, http.MethodDelete, url.Values{"digest": {digest}}, nil, "admin", "models", parsed.Rest[0], "poison")
-		if err != nil {
-			return p.askFailed(prog, err)
-		}
-		if parsed.Has("--json") {
-			return p.printObject(prog, raw)
-		}
-		var done struct{ Lifted int }
-		if err := json.Unmarshal(raw, &done); err != nil {
-			return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %w", err))
-		}
-		printf(p.stdout, "%d may be tried again\n", done.Lifted)
-		return exitOK
-	}
-	raw, err := askList(ctx, c, "poison", "admin", "models", parsed.Rest[0], "poison")
+	raw, err := c.Ask(ctx, http.MethodDelete, url.Values{"digest": {parsed.Get("--lift")}}, nil, "admin", "models", parsed.Rest[0], "poison")
 	if err != nil {
 		return p.askFailed(prog, err)
 	}
 	if parsed.Has("--json") {
-		return p.printJSON(prog, raw)
+		return p.printObject(prog, raw)
 	}
-	list, err := decoded[client.Poisoned](raw)
-	if err != nil {
-		return p.fail(prog, err)
+	var done struct{ Lifted int }
+	if err := json.Unmarshal(raw, &done); err != nil {
+		return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %w", err))
 	}
-	if len(list) == 0 {
-		printf(p.stdout, "no request has ended a worker lately\n")
-		return exitOK
-	}
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	printf(p.stdout, "%d may be tried again\n", done.Lifted)
+	return exitOK
+}
+
+func (p *program) poisonTable(w *tabwriter.Writer, list []client.Poisoned) {
 	printf(w, "VERSION\tDIGEST\tBYTES\tDEATHS\tREFUSED\tLAST\tREQUEST\tHOW\n")
 	for i := range list {
 		e := &list[i]
@@ -71,5 +67,4 @@ func (p *program) poison(ctx context.Context, args []string) int {
 		}
 		printf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", printable(e.Version), shortDigest(printable(e.Digest)), e.Bytes, e.Deaths, refused, p.ago(e.Last), printable(e.ID), oneLine(e.How))
 	}
-	return p.flush(prog, w)
 }

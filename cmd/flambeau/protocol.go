@@ -18,6 +18,7 @@ func (s *server) newProtocol(logs *logfiles.Logs) (*oipserver.Server, error) {
 	opts := oipserver.Options{
 		Predictor: countedPredictor{s.core.dispatcher, &s.drain.open}, Models: s.models, Statistics: s.core.dispatcher, ModelAPI: s.cfg.ModelAPI, Version: version,
 		Sequence: dispatch.SequenceHeaders(s.cfg.SequenceHeaders), Logger: logs.Server(), Logging: protocolLog{logs}, TraceFile: s.cfg.TraceFile,
+		TraceBytes:     s.cfg.TraceBytes,
 		MaxSharedBytes: s.cfg.MaxRequestBytes, Archives: s.core.archives, Deployer: s.core.models, Temp: s.cfg.Env.TempDir,
 		Dependents: s.core.ensembles,
 	}

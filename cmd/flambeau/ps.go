@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"text/tabwriter"
 	"time"
 
@@ -24,22 +23,10 @@ func (p *program) ps(ctx context.Context, args []string) int {
 	if parsed == nil {
 		return status
 	}
-	c, err := p.client(parsed, askLimit)
-	if err != nil {
-		return p.fail(prog, err)
-	}
-	models, raw, err := p.models(ctx, c)
-	if err != nil {
-		return p.askFailed(prog, err)
-	}
-	if parsed.Has("--json") {
-		return p.printJSON(prog, raw)
-	}
-	if len(models) == 0 {
-		printf(p.stdout, "no models\n")
-		return exitOK
-	}
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	return printList(ctx, p, parsed, listing[client.Model]{prog: prog, ask: p.models, none: "no models", table: p.modelTable})
+}
+
+func (p *program) modelTable(w *tabwriter.Writer, models []client.Model) {
 	printf(w, "NAME\tVERSION\tSTATE\tWORKERS\tQUEUE\tBATCH\tP99\tMEM\tSINCE\tREASON\n")
 	for i := range models {
 		m := &models[i]
@@ -50,13 +37,12 @@ func (p *program) ps(ctx context.Context, args []string) int {
 		printf(w, "%s\t%s\t%s\t%d/%d\t%d/%d\t%d\t%s\t%s\t%s\t%s\n", printable(m.Name), starred(m.Version, m.Default), printable(m.State), m.Workers.Ready,
 			m.Workers.Total, m.Queue.Waiting, m.Queue.Limit, m.BatchSize, p99, bytesText(m.Memory), p.ago(m.Since), p.reason(m))
 	}
-	return p.flush(prog, w)
 }
 
 // reason is the last column of ps: what is wrong, else what goes on.
 func (p *program) reason(m *client.Model) string {
 	switch {
-	case m.Reason != "" && m.State != "idle":
+	case m.Reason != "":
 		return oneLine(m.Reason)
 	case m.Updating != nil:
 		return fmt.Sprintf("generation %d is %s, for %s", m.Updating.Generation, printable(m.Updating.State), spanText(p.clock().Sub(m.Updating.Since)))
@@ -77,43 +63,11 @@ func starred(version string, isDefault bool) string {
 
 // models gives all the versions of all models, and the server's JSON of them: from /admin, or as a TorchServe tells it.
 func (p *program) models(ctx context.Context, c *client.Client) ([]client.Model, []json.RawMessage, error) {
-	raw, err := askList(ctx, c, "models", "admin", "models")
+	models, raw, err := listAt[client.Model]("models", nil, "admin", "models")(ctx, c)
 	if refused, ok := errors.AsType[*client.RefusedError](err); ok && refused.Absent() {
 		return p.describedModels(ctx, c)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	models, err := decoded[client.Model](raw)
 	return models, raw, err
-}
-
-// askList gives the list that an object of /admin has as its one member.
-func askList(ctx context.Context, c *client.Client, member string, segments ...string) ([]json.RawMessage, error) {
-	raw, err := c.Ask(ctx, http.MethodGet, nil, nil, segments...)
-	if err != nil {
-		return nil, err
-	}
-	return listIn(raw, member)
-}
-
-func listIn(raw json.RawMessage, member string) ([]json.RawMessage, error) {
-	var object map[string][]json.RawMessage
-	if err := json.Unmarshal(raw, &object); err != nil || object[member] == nil {
-		return nil, fmt.Errorf("the server's answer cannot be read: it has no list of %s", member)
-	}
-	return object[member], nil
-}
-
-// decoded reads each member of a list.
-func decoded[T any](raw []json.RawMessage) ([]T, error) {
-	all := make([]T, len(raw))
-	for i := range raw {
-		if err := json.Unmarshal(raw[i], &all[i]); err != nil {
-			return nil, fmt.Errorf("the server's answer cannot be read: %w", err)
-		}
-	}
-	return all, nil
 }
 
 // describedModels makes of TorchServe's descriptions what /admin/models has. A version serves there since its oldest worker was started.

@@ -98,7 +98,7 @@ func stopSignals() []os.Signal {
 func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 	cfg, log := s.cfg, logs.Server()
 	var err error
-	if s.measures, err = newMeasures(context.WithoutCancel(ctx), cfg, logs, s.progress.Changed); err != nil {
+	if s.measures, err = newMeasures(context.WithoutCancel(ctx), cfg, s.torchserve, logs, s.progress.Changed); err != nil {
 		return err
 	}
 	if s.core, err = newCore(cfg, logs, s.torchserve, s.measures); err != nil { //nolint:contextcheck // taking down what was made has a time of its own

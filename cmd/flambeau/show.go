@@ -24,13 +24,13 @@ func (p *program) show(ctx context.Context, args []string) int {
 	if parsed == nil {
 		return status
 	}
+	name, number, named := strings.Cut(parsed.Rest[0], "/")
+	if parsed.Has("--crashes") {
+		return p.showCrashes(ctx, prog, parsed, name, number)
+	}
 	c, err := p.client(parsed, askLimit)
 	if err != nil {
 		return p.fail(prog, err)
-	}
-	name, number, named := strings.Cut(parsed.Rest[0], "/")
-	if parsed.Has("--crashes") {
-		return p.showCrashes(ctx, prog, c, name, number, parsed.Has("--json"))
 	}
 	if !named {
 		number = "all"

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -40,29 +38,20 @@ func (p *program) slow(ctx context.Context, args []string) int {
 		}
 		query.Set("seconds", strconv.FormatInt(int64(past/time.Second), 10))
 	}
-	c, err := p.client(parsed, askLimit)
-	if err != nil {
-		return p.fail(prog, err)
-	}
-	raw, requests, err := askRequests(ctx, c, query, "admin", "models", parsed.Rest[0], "slow")
-	if err != nil {
-		return p.askFailed(prog, err)
-	}
-	if parsed.Has("--json") {
-		return p.printJSON(prog, raw)
-	}
-	if len(requests) == 0 {
-		printf(p.stdout, "no requests\n")
-		return exitOK
-	}
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	return printList(ctx, p, parsed, listing[client.Request]{
+		prog: prog, ask: listAt[client.Request]("requests", query, "admin", "models", parsed.Rest[0], "slow"), none: noRequests, table: p.slowTable,
+	})
+}
+
+const noRequests = "no requests"
+
+func (p *program) slowTable(w *tabwriter.Writer, requests []client.Request) {
 	printf(w, "WHEN\tVERSION\tTOTAL\tWAITED\tGATHERED\tRAN\tBATCH\tREASON\tID\tWHY\n")
 	for i := range requests {
 		r := &requests[i]
 		printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ago(r.Arrived), printable(r.Version), millisText(r.TotalMS), millisText(r.WaitedMS),
 			millisText(r.GatheredMS), millisText(r.RanMS), sizeOf(r.Batch), orDash(printable(r.Reason)), printable(r.ID), oneLine(r.Why))
 	}
-	return p.flush(prog, w)
 }
 
 func sizeOf(b *client.Batch) string {
@@ -83,25 +72,17 @@ func (p *program) trace(ctx context.Context, args []string) int {
 	if parsed == nil {
 		return status
 	}
-	c, err := p.client(parsed, askLimit)
-	if err != nil {
-		return p.fail(prog, err)
-	}
-	raw, requests, err := askRequests(ctx, c, nil, "admin", "requests", parsed.Rest[0])
-	if err != nil {
-		return p.askFailed(prog, err)
-	}
-	if parsed.Has("--json") {
-		return p.printJSON(prog, raw)
-	}
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	for i := range requests {
-		if i > 0 {
-			printf(w, "\n")
-		}
-		p.printRequest(w, &requests[i])
-	}
-	return p.flush(prog, w)
+	return printList(ctx, p, parsed, listing[client.Request]{
+		prog: prog, ask: listAt[client.Request]("requests", nil, "admin", "requests", parsed.Rest[0]), none: noRequests,
+		table: func(w *tabwriter.Writer, requests []client.Request) {
+			for i := range requests {
+				if i > 0 {
+					printf(w, "\n")
+				}
+				p.printRequest(w, &requests[i])
+			}
+		},
+	})
 }
 
 func (p *program) printRequest(w *tabwriter.Writer, r *client.Request) {
@@ -135,17 +116,4 @@ func printBatch(w *tabwriter.Writer, name string, b *client.Batch) {
 		ids[i] = printable(id)
 	}
 	printf(w, "%s\tnumber %d, worker %d (pid %d), %s: %s\n", name, b.Number, b.Worker, b.PID, millisText(b.RanMS), strings.Join(ids, " "))
-}
-
-func askRequests(ctx context.Context, c *client.Client, query url.Values, segments ...string) ([]json.RawMessage, []client.Request, error) {
-	answer, err := c.Ask(ctx, http.MethodGet, query, nil, segments...)
-	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // the client's words are the user's
-	}
-	raw, err := listIn(answer, "requests")
-	if err != nil {
-		return nil, nil, err
-	}
-	requests, err := decoded[client.Request](raw)
-	return raw, requests, err
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"text/tabwriter"
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 )
@@ -16,7 +17,8 @@ func (p *program) tune(ctx context.Context, args []string) int {
 	const prog = "flambeau tune"
 	parsed, status := p.parse(&argparse.Command{
 		Prog: prog, Positional: "MODEL", Least: 1, Most: 1,
-		About: "Show the batch size and delay that were found for a model's latency goal (slo in model-config.yaml). flambeau events tells each step and why.",
+		About: "Show the batch size and delay that were found for a model's latency goal (slo in model-config.yaml). flambeau events tells each step and why. " +
+			"With sequenceBatching each worker has its own, and the smallest of them are what is kept.",
 		Options: clientOptions(
 			argparse.Option{Names: []string{"--version"}, Kind: argparse.Value, Metavar: "V", Help: "The version; not given: the default one."},
 			argparse.Option{Names: []string{"--print"}, Help: "Print only the lines of model-config.yaml that keep them for good."},
@@ -50,15 +52,7 @@ func (p *program) tune(ctx context.Context, args []string) int {
 	if parsed.Has("--json") {
 		return p.printObject(prog, raw)
 	}
-	var t struct {
-		Model, Version, Config string
-		P99Ms                  float64
-		Now, Bounds            struct {
-			BatchSize     int
-			MaxBatchDelay float64
-		}
-		Frozen bool
-	}
+	var t tuning
 	if err := json.Unmarshal(raw, &t); err != nil {
 		return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %w", err))
 	}
@@ -73,5 +67,38 @@ func (p *program) tune(ctx context.Context, args []string) int {
 	printf(p.stdout, "%s %s, p99 of %g ms (%s)\n", printable(t.Model), printable(t.Version), t.P99Ms, moves)
 	printf(p.stdout, "batch size  %d of at most %d\n", t.Now.BatchSize, t.Bounds.BatchSize)
 	printf(p.stdout, "delay       %g ms of at most %g ms\n", t.Now.MaxBatchDelay, t.Bounds.MaxBatchDelay)
-	return exitOK
+	return p.printTuned(prog, t.Workers)
+}
+
+// tuning is the server's answer about the batches of a version.
+type tuning struct {
+	Model, Version, Config string
+	P99Ms                  float64
+	Now, Bounds            tunedLimits
+	Frozen                 bool
+	Workers                []tunedWorker
+}
+
+type tunedLimits struct {
+	BatchSize     int
+	MaxBatchDelay float64
+}
+
+type tunedWorker struct {
+	Worker int
+	tunedLimits
+}
+
+// printTuned shows what each worker has, where they are tuned one by one.
+func (p *program) printTuned(prog string, workers []tunedWorker) int {
+	if len(workers) == 0 {
+		return exitOK
+	}
+	printf(p.stdout, "\nThese are the smallest of its workers, which are tuned one by one:\n")
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	printf(w, "WORKER\tBATCH SIZE\tDELAY\n")
+	for i := range workers {
+		printf(w, "%d\t%d\t%g ms\n", workers[i].Worker, workers[i].BatchSize, workers[i].MaxBatchDelay)
+	}
+	return p.flush(prog, w)
 }

@@ -18,9 +18,11 @@ import (
 	"github.com/flambeau-serve/flambeau/frontend/poison"
 	"github.com/flambeau-serve/flambeau/frontend/recent"
 	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/internal/logfiles"
 	"github.com/flambeau-serve/flambeau/internal/pipeline"
+	"github.com/flambeau-serve/flambeau/internal/telemetry"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/modelstore/deploy"
 	"github.com/flambeau-serve/flambeau/modelstore/ledger"
@@ -68,6 +70,17 @@ type observer interface {
 	Changed(c rollout.Change)
 	// Retired is told that a version is gone.
 	Retired(ref infer.ModelRef)
+	// Panicked is told of each bug that was contained, in a queue or in what looks after a worker.
+	Panicked(queue bool)
+}
+
+// panicked gives what tells of panics that were contained: of a version's own, and of others.
+func panicked(watch observer, log *slog.Logger) (ofVersion func(infer.ModelRef, error), other func(error)) {
+	tell := func(err error, queue bool, more ...any) {
+		watch.Panicked(queue)
+		log.Error("the server has a bug, which was contained: report it", append(more, telemetry.KeyError, err.Error(), telemetry.KeyDetail, fault.DetailOf(err))...)
+	}
+	return func(ref infer.ModelRef, err error) { tell(err, true, "model", ref.Name, "version", ref.Version) }, func(err error) { tell(err, false) }
 }
 
 // newCore wires the core for a configuration; torchserve says whose command started the server. On failure nothing is left of it.
@@ -93,7 +106,8 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 		return c, fmt.Errorf("the model store: %w", err)
 	}
 	limits := backend.Limits{Start: cfg.WorkerStartTimeout, Load: longestLoad, Stop: cfg.WorkerStopTimeout}
-	if c.launcher, c.sockets, err = newLauncher(cfg, limits, log); err != nil {
+	ofVersion, other := panicked(watch, log)
+	if c.launcher, c.sockets, err = newLauncher(cfg, limits, log, other); err != nil {
 		return c, err
 	}
 	command, err := newPythonCommand(cfg)
@@ -108,7 +122,9 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 	if c.ensembles, err = ensemble.New(ensemble.Options{Next: c.launcher, Models: c.steps, Logger: log}); err != nil {
 		return c, fmt.Errorf("the ensembles: %w", err)
 	}
-	if c.models, err = rollout.New(c.rolloutOptions(cfg, limits, command, log, watch)); err != nil {
+	models := c.rolloutOptions(cfg, limits, command, log, watch)
+	models.Panicked = other
+	if c.models, err = rollout.New(models); err != nil {
 		return c, fmt.Errorf("the models: %w", err)
 	}
 	if err := restoreTraffic(c.models, c.ledger.State().Traffic); err != nil {
@@ -117,7 +133,7 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 	c.traffic = newTrafficKeeper(c.models, c.ledger, log)
 	if c.dispatcher, err = dispatch.New(dispatch.Options{
 		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: c.answered(watch), Sequence: dispatch.SequenceHeaders(cfg.SequenceHeaders),
-		Tuned: c.tuned, Poison: c.poison, ServerBytes: cfg.QueueServerBytes, Fairness: infer.Fairness{Key: infer.ClientKey(cfg.FairnessKey), MaxShare: cfg.FairnessShare},
+		Tuned: c.tuned, Panicked: ofVersion, Poison: c.poison, ServerBytes: cfg.QueueServerBytes, Fairness: infer.Fairness{Key: infer.ClientKey(cfg.FairnessKey), MaxShare: cfg.FairnessShare},
 	}); err != nil {
 		return c, err
 	}
@@ -255,7 +271,7 @@ func (c *core) close(ctx context.Context) error {
 const socketDirs = 64
 
 // newLauncher finds a folder for sockets that is short enough and not another server's.
-func newLauncher(cfg *config.Config, limits backend.Limits, log *slog.Logger) (*host.Launcher, string, error) {
+func newLauncher(cfg *config.Config, limits backend.Limits, log *slog.Logger, panicked func(error)) (*host.Launcher, string, error) {
 	base := cfg.Env.TempDir
 	if abs, err := filepath.Abs(base); err == nil {
 		base = abs
@@ -272,6 +288,7 @@ func newLauncher(cfg *config.Config, limits backend.Limits, log *slog.Logger) (*
 		dir := filepath.Join(base, ".fl-"+strconv.Itoa(i))
 		launcher, err := host.New(host.Options{
 			SocketDir: dir, MaxMessageBytes: messageBytes(messages), Limits: limits, Logger: log, Heartbeat: heartbeat(cfg),
+			Panicked: panicked,
 		})
 		if err == nil {
 			return launcher, dir, nil

@@ -36,10 +36,45 @@ func (q *Queue) admit(p *pending) (victim *pending, err error) {
 	size := p.item.Size()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if victim, err = q.room(p.item.Client, size, free); err != nil {
+		return nil, err
+	}
+	if !q.policy.Budget.take(size) {
+		return nil, q.refusal(q.policy.Budget.refused(size, free))
+	}
+	if victim != nil {
+		q.drop(victim)
+		q.batcher.lost(1)
+	}
+	q.serial++
+	p.serial, p.class, p.counted = q.serial, q.policy.class(p.item.Priority), true
+	q.waiting.add(p, false)
+	q.bytes += size
+	q.batcher.arrived()
+	return victim, nil
+}
+
+// Refuses says why a request of that client (an item's Client) with so many payload bytes would be refused if it came now, nil when it would wait. Nothing is
+// reserved for one that would.
+func (q *Queue) Refuses(client string, size int64) error {
+	free := q.pool.Free()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, err := q.room(client, size, free); err != nil {
+		return err
+	}
+	if !q.policy.Budget.fits(size) {
+		return q.refusal(q.policy.Budget.refused(size, free))
+	}
+	return nil
+}
+
+// room says whether a request may wait, as far as this queue alone decides, and which one has to go for it; q.mu is held.
+func (q *Queue) room(client string, size int64, free int) (victim *pending, err error) {
 	if q.closed != nil {
 		return nil, q.closed
 	}
-	n, mine := q.waiting.len(), q.waiting.held[p.item.Client]
+	n, mine := q.waiting.len(), q.waiting.held[client]
 	// What free workers are about to take does not count as waiting.
 	limit := q.policy.MaxItems + free*q.policy.MaxBatch
 	switch full := n >= limit; {
@@ -48,10 +83,10 @@ func (q *Queue) admit(p *pending) (victim *pending, err error) {
 			kind: fault.Overloaded, free: free, setting: settingTickets, hint: "send again when a worker is idle, or let requests wait",
 			message: "no worker is idle, and the model takes requests for idle workers only (useJobTicket)",
 		})
-	case !q.policy.IdleOnly && q.shared(p) && mine >= q.share() && mine < n:
-		return nil, q.overShare(p, n, mine, free)
+	case !q.policy.IdleOnly && q.shared(client) && mine >= q.share() && mine < n:
+		return nil, q.overShare(n, mine, free)
 	case !q.policy.IdleOnly && full:
-		if victim = q.greedy(p); victim == nil {
+		if victim = q.greedy(client); victim == nil {
 			return nil, q.refusal(refused{
 				kind: fault.Overloaded, free: free, ahead: n - limit + 1, setting: settingQueue,
 				hint: hintQueue, message: fmt.Sprintf("the queue is full: %d of %d requests wait", n, q.policy.MaxItems),
@@ -70,18 +105,6 @@ func (q *Queue) admit(p *pending) (victim *pending, err error) {
 			more:    []fault.Number{fault.Count("bytes_limit", q.policy.MaxBytes), fault.Count("bytes_request", size)},
 		})
 	}
-	if !q.policy.Budget.take(size) {
-		return nil, q.refusal(q.policy.Budget.refused(size, free))
-	}
-	if victim != nil {
-		q.drop(victim)
-		q.batcher.lost(1)
-	}
-	q.serial++
-	p.serial, p.class, p.counted = q.serial, q.policy.class(p.item.Priority), true
-	q.waiting.add(p, false)
-	q.bytes += size
-	q.batcher.arrived()
 	return victim, nil
 }
 
@@ -93,21 +116,21 @@ func (q *Queue) drop(p *pending) {
 	q.bytes -= p.item.Size()
 }
 
-// shared says whether a request's client shares the queue with others; q.mu is held.
-func (q *Queue) shared(p *pending) bool { return q.policy.Share > 0 && p.item.Client != "" }
+// shared says whether a client shares the queue with others; q.mu is held.
+func (q *Queue) shared(client string) bool { return q.policy.Share > 0 && client != "" }
 
 // share is how many requests of one client may wait while others want the places; q.mu is held.
 func (q *Queue) share() int { return max(int(q.policy.Share*float64(q.policy.MaxItems)), 1) }
 
-// greedy gives the newest request of the client that has most, if that is more than its share and p's client has less than its own; q.mu is held.
-func (q *Queue) greedy(p *pending) *pending {
-	if !q.shared(p) || q.waiting.held[p.item.Client] >= q.share() {
+// greedy gives the newest request of the client that has most, if that is more than its share and this client has less than its own; q.mu is held.
+func (q *Queue) greedy(client string) *pending {
+	if !q.shared(client) || q.waiting.held[client] >= q.share() {
 		return nil
 	}
 	most, whose := q.share(), ""
-	for client, n := range q.waiting.held {
-		if client != "" && (n > most || n == most && whose != "" && client < whose) {
-			most, whose = n, client
+	for other, n := range q.waiting.held {
+		if other != "" && (n > most || n == most && whose != "" && other < whose) {
+			most, whose = n, other
 		}
 	}
 	if whose == "" {
@@ -117,12 +140,12 @@ func (q *Queue) greedy(p *pending) *pending {
 }
 
 // overShare refuses a client that has its share while others wait; q.mu is held.
-func (q *Queue) overShare(p *pending, n, mine, free int) error {
+func (q *Queue) overShare(n, mine, free int) error {
 	return q.refusal(refused{
 		kind: fault.ClientShare, free: free, ahead: len(q.waiting.held), setting: settingShare,
 		hint:    "send less at the same time, or let clients have more of the queue while others wait",
 		message: fmt.Sprintf("this client has %d of the %d requests that wait, and may have %d while others wait, too", mine, n, q.share()),
-		more:    []fault.Number{fault.Count("client_waiting", q.waiting.held[p.item.Client]), fault.Count("client_limit", q.share())},
+		more:    []fault.Number{fault.Count("client_waiting", mine), fault.Count("client_limit", q.share())},
 	})
 }
 

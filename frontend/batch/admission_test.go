@@ -403,3 +403,47 @@ func TestHandlerCallsAreAnswers(t *testing.T) {
 		end()
 	})
 }
+
+// TestRefusesSaysWhatSubmitWouldSay compares the two in random states of a queue whose worker is busy, and that asking changes nothing.
+func TestRefusesSaysWhatSubmitWouldSay(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		policy := Policy{
+			MaxItems: rapid.IntRange(1, 5).Draw(rt, "items"), MaxBatch: rapid.IntRange(1, 2).Draw(rt, "batch"), MaxBytes: rapid.Int64Range(0, 12).Draw(rt, "bytes"),
+			IdleOnly: rapid.Bool().Draw(rt, "idle only"), Share: rapid.SampledFrom([]float64{0, 0.5}).Draw(rt, "share"), Budget: NewBudget(rapid.Int64Range(1, 12).Draw(rt, "budget")),
+		}
+		clients := rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b"}), 1, 12).Draw(rt, "clients")
+		sizes := rapid.SliceOfN(rapid.IntRange(0, 4), len(clients), len(clients)).Draw(rt, "sizes")
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorkers(1, lasting(time.Second))
+			q, end := running(t, w, policy)
+			var all sync.WaitGroup
+			for i, client := range clients {
+				it := infer.Item{ID: strconv.Itoa(i), Client: client, Parts: []infer.Part{{Name: "body", Data: make([]byte, sizes[i])}}}
+				early := q.Refuses(client, it.Size())
+				if again := q.Refuses(client, it.Size()); (again == nil) != (early == nil) || early != nil && again.Error() != early.Error() {
+					t.Errorf("first %v, then %v", early, again)
+				}
+				answered := make(chan error, 1)
+				all.Go(func() {
+					_, _, err := q.Submit(t.Context(), it)
+					answered <- err
+				})
+				synctest.Wait()
+				var whole error
+				select {
+				case whole = <-answered:
+				default: // it waits, or runs
+				}
+				if (whole == nil) != (early == nil) || early != nil && early.Error() != whole.Error() {
+					t.Errorf("request %d of %q: %v before it was whole, then %v", i, client, early, whole)
+				}
+			}
+			all.Wait()
+			q.Close(nil)
+			if err := q.Refuses("", 1); !errors.Is(err, ErrClosed) {
+				t.Errorf("closed: %v", err)
+			}
+			end()
+		})
+	})
+}

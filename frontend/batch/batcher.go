@@ -131,10 +131,14 @@ func measured(e *Execution, err error) time.Duration {
 
 // ended tells the policy of requests that are done.
 func (q *Queue) ended(batch []*pending, took time.Duration, answered bool) {
+	tell(q.end(batch, took, answered))
+}
+
+// end does the work of ended, and gives what is to be told, and whom.
+func (q *Queue) end(batch []*pending, took time.Duration, answered bool) (moved func(policy.Step), steps []policy.Step) {
 	q.mu.Lock()
-	steps, moved := q.batcher.ended(batch, took, answered), q.batcher.moved
-	q.mu.Unlock()
-	tell(moved, steps)
+	defer q.mu.Unlock()
+	return q.batcher.moved, q.batcher.ended(batch, took, answered)
 }
 
 // tell passes steps on, without any lock.
@@ -152,9 +156,14 @@ func (s *Sequences) batcherOf(worker int) *batcher {
 	b := s.batches[worker]
 	if b == nil {
 		b = &batcher{}
-		if err := b.set(&s.policy.Batching, s.policy.MaxBatch, s.policy.MaxDelay); err != nil {
+		size, delay := s.policy.MaxBatch, s.policy.MaxDelay
+		if s.frozen != nil { // what was found by others is kept, and so is that of this one
+			size, delay = s.frozen.Size, s.frozen.Delay
+		}
+		if err := b.set(&s.policy.Batching, size, delay); err != nil {
 			panic("batch: SetPolicy has taken what is none: " + err.Error())
 		}
+		b.freeze(s.frozen != nil)
 		s.batches[worker] = b
 	}
 	return b
@@ -162,9 +171,22 @@ func (s *Sequences) batcherOf(worker int) *batcher {
 
 // setBatching changes how the batches of all workers are made, or nothing; s.mu is held.
 func (s *Sequences) setBatching(p *SequencePolicy) error {
-	if _, err := policy.New(p.Batching.options(p.MaxBatch, p.MaxDelay)); err != nil {
+	options := p.Batching.options(p.MaxBatch, p.MaxDelay)
+	if _, err := policy.New(options); err != nil {
 		return err //nolint:wrapcheck // it says what is wrong with which setting
 	}
+	if s.policy.Batching.options(s.policy.MaxBatch, s.policy.MaxDelay).Equal(options) { // what was learned, and what is kept, stays
+		for _, b := range s.batches {
+			b.moved = p.Batching.Moved
+		}
+		return nil
+	}
+	s.frozen = nil
+	return s.resetBatching(p)
+}
+
+// resetBatching has all workers make their batches as a policy says; s.mu is held.
+func (s *Sequences) resetBatching(p *SequencePolicy) error {
 	for _, b := range s.batches {
 		if err := b.set(&p.Batching, p.MaxBatch, p.MaxDelay); err != nil {
 			return err
@@ -175,13 +197,7 @@ func (s *Sequences) setBatching(p *SequencePolicy) error {
 
 // keeperOf is where the batches of a worker come from.
 func (s *Sequences) keeperOf(worker int) keeper {
-	ended := func(batch []*pending, took time.Duration, answered bool) {
-		s.mu.Lock()
-		b := s.batcherOf(worker)
-		steps, moved := b.ended(batch, took, answered), b.moved
-		s.mu.Unlock()
-		tell(moved, steps)
-	}
+	ended := func(batch []*pending, took time.Duration, answered bool) { tell(s.end(worker, batch, took, answered)) }
 	return keeper{
 		renew: func(batch []*pending, _ backend.Slot) []*pending {
 			kept, gone := split(batch)
@@ -194,8 +210,16 @@ func (s *Sequences) keeperOf(worker int) keeper {
 	}
 }
 
-// next says up to which size a worker's batch is to grow now, and how long it may then wait for more; s.mu is held.
-func (s *Sequences) next(worker int, batch []*pending, taken time.Time) policy.Decision {
+// end tells the policy of a worker of requests that are done, and gives what is to be told, and whom.
+func (s *Sequences) end(worker int, batch []*pending, took time.Duration, answered bool) (moved func(policy.Step), steps []policy.Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.batcherOf(worker)
+	return b.moved, b.ended(batch, took, answered)
+}
+
+// decide says up to which size a worker's batch is to grow now, and how long it may then wait for more; s.mu is held.
+func (s *Sequences) decide(worker int, batch []*pending, taken time.Time) policy.Decision {
 	ready, earliest := s.ready(worker)
 	if len(batch) > 0 && (earliest.IsZero() || oldest(batch).Before(earliest)) {
 		earliest = oldest(batch)
@@ -222,33 +246,3 @@ func (s *Sequences) ready(worker int) (n int, earliest time.Time) {
 
 // notMeasured is the end of what goes alone: it is like no batch.
 func notMeasured([]*pending, time.Duration, bool) {}
-
-// Tuning is how far a queue's size and delay have been moved toward a goal.
-type Tuning struct {
-	Now, Bounds policy.Limits
-	Goal        time.Duration
-	Frozen      bool // they stay as they are
-}
-
-// Tuning gives it, and whether the queue has a goal.
-func (q *Queue) Tuning() (Tuning, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	t, ok := q.batcher.policy.(policy.Tuner)
-	if !ok {
-		return Tuning{}, false
-	}
-	now, bounds := t.Limits()
-	return Tuning{now, bounds, q.batcher.options.Goal, t.Frozen()}, true
-}
-
-// Freeze keeps size and delay as they are, or lets them move again, until the policy is another one. It says no when the queue has no goal.
-func (q *Queue) Freeze(on bool) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	t, ok := q.batcher.policy.(policy.Tuner)
-	if ok {
-		t.Freeze(on)
-	}
-	return ok
-}

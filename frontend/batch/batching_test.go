@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,51 @@ func TestManyClientsGetNearlyTheBestThroughput(t *testing.T) {
 				t.Errorf("%d workers, size %d, goal %v: %.1f/s, the best is %.1f/s", tc.workers, tc.size, tc.goal, rate, tc.best)
 			}
 		})
+	}
+}
+
+// byRows is a handler whose time depends on the rows of the requests, which the policy is not told: most has one of three clients, the others have one.
+func byRows(fixed, each time.Duration, most int) func(context.Context, []infer.Item) ([]infer.Result, error) {
+	return func(ctx context.Context, items []infer.Item) ([]infer.Result, error) {
+		rows := 0
+		for i := range items {
+			n, _, _ := strings.Cut(items[i].ID, ".")
+			if c, err := strconv.Atoi(n); err == nil && c%3 == 0 {
+				rows += most
+			} else {
+				rows++
+			}
+		}
+		time.Sleep(fixed + time.Duration(rows)*each)
+		return echo(ctx, items)
+	}
+}
+
+// TestRowsOfRequestsDoNotMislead: that a batch takes as long as its rows and not as its number of requests costs the default rule little, beside the best
+// size and delay, however different the requests are.
+func TestRowsOfRequestsDoNotMislead(t *testing.T) {
+	for _, most := range []int{1, 8, 32} {
+		rate := func(p Policy) (answered float64) {
+			synctest.Test(t, func(t *testing.T) {
+				p.MaxItems = 100
+				q, stop := start(t, newWorkers(1, byRows(20*ms, ms, most)), p)
+				clients(t, q, 32, 20*time.Second)
+				begun := time.Now()
+				n := len(clients(t, q, 32, 20*time.Second))
+				answered = float64(n) / time.Since(begun).Seconds()
+				stop()
+			})
+			return answered
+		}
+		best := 0.
+		for _, size := range []int{4, 8, 16, 32} {
+			for _, delay := range []time.Duration{0, 5 * ms, 20 * ms, 100 * ms} {
+				best = max(best, rate(Policy{MaxBatch: size, MaxDelay: delay, Batching: Batching{Rule: rule.TorchServe}}))
+			}
+		}
+		if got := rate(Policy{MaxBatch: 32, MaxDelay: 100 * ms}); got < .95*best {
+			t.Errorf("%d rows: %.1f/s, the best is %.1f/s", most, got, best)
+		}
 	}
 }
 

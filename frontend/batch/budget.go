@@ -34,6 +34,15 @@ func (b *Budget) take(n int64) bool {
 	return true
 }
 
+// fits says whether take would reserve n bytes now.
+func (b *Budget) fits(n int64) bool {
+	if b == nil {
+		return true
+	}
+	used, limit := b.Used()
+	return used == 0 || used+n <= limit
+}
+
 // add counts n bytes, or with a negative n gives them back, whatever the limit.
 func (b *Budget) add(n int64) {
 	if b == nil {

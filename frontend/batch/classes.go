@@ -73,14 +73,37 @@ func (q *classes) ready() int { return q.n - q.suspects }
 
 // suspect gives the suspect that is next, nil for none. Those whose clients have left, and have not come to take them out yet, are not.
 func (q *classes) suspect() *pending {
+	for p := range q.suspected {
+		return p
+	}
+	return nil
+}
+
+// suspected goes through the suspects that somebody waits for, in their order.
+func (q *classes) suspected(yield func(*pending) bool) {
 	for g := q.apart.guests.Front(); g != nil; g = g.Next() {
 		for e := guestIn(g).jobs.Front(); e != nil; e = e.Next() {
-			if p := pendingIn(e); !p.left() {
-				return p
+			if p := pendingIn(e); !p.left() && !yield(p) {
+				return
 			}
 		}
 	}
-	return nil
+}
+
+// group gives the suspects that may be tried together now: the one that is next, and others if it may be with some, and they with as many.
+func (q *classes) group() []*pending {
+	first := q.suspect()
+	if first == nil {
+		return nil
+	}
+	group, most := []*pending{first}, first.company()
+	for p := range q.suspected {
+		if p != first && len(group) < min(most, p.company()) {
+			most = min(most, p.company())
+			group = append(group, p)
+		}
+	}
+	return group
 }
 
 // laneOf gives the lane in which a request waits.

@@ -37,7 +37,7 @@ func (g *Guard) vet(batch []*pending) (now, later []*pending, refused int) {
 		switch err := g.check(p); {
 		case err != nil:
 			refused++
-			answerAll([]*pending{p}, err)
+			p.refuse(err)
 		case p.suspect():
 			later = append(later, p)
 		default:
@@ -47,7 +47,7 @@ func (g *Guard) vet(batch []*pending) (now, later []*pending, refused int) {
 	return now, later, refused
 }
 
-// judge answers those of a failed batch that are not to be run again, and gives the others, each to be run alone.
+// judge answers those of a failed batch that are not to be run again, and gives the others: each to be run by itself if it is a suspect.
 func (g *Guard) judge(batch []*pending, err error, execution *Execution) (again []*pending) {
 	outcomes := outcomesOf(batch, nil, err, execution)
 	for i, p := range batch {
@@ -59,12 +59,13 @@ func (g *Guard) judge(batch []*pending, err error, execution *Execution) (again 
 			g.Book.Killed(g.Model, &p.item, poison.Death{Workers: d.Past.Deaths, How: d.How, Sent: execution.Begun, Mark: p.mark})
 		}
 		if d.Retry && !p.left() {
-			p.past, p.begun, p.steps, p.item.Alone = d.Past, time.Time{}, 0, true
+			p.past, p.begun, p.steps, p.with = d.Past, time.Time{}, 0, d.With
+			p.item.Alone = p.item.Alone || d.With > 0
 			again = append(again, p)
 			continue
 		}
 		outcomes[i].err = d.Err
-		p.answered <- outcomes[i]
+		p.answer(outcomes[i])
 	}
 	return again
 }
@@ -94,36 +95,55 @@ func (p *pending) listen() {
 func (p *pending) passed() bool { return p.heard != nil && p.heard.Load() }
 
 // suspect says whether the request may have ended a worker.
-func (p *pending) suspect() bool { return p.past.Tries > 0 || p.mark.Suspect() }
+func (p *pending) suspect() bool { return p.past.Suspect() || p.mark.Suspect() }
+
+// company is how many suspects may be tried at the same time, this one included: one that has ended a worker lately is alone.
+func (p *pending) company() int {
+	if p.mark.Suspect() {
+		return 1
+	}
+	return max(p.with, 1)
+}
 
 // vet takes those out of a batch that are not to leave with it.
 func (q *Queue) vet(batch []*pending) []*pending {
 	now, later, refused := q.runs.guard.Load().vet(batch)
 	if len(later)+refused > 0 {
-		q.mu.Lock()
-		q.batcher.lost(refused)
-		q.putBack(later)
-		q.mu.Unlock()
+		q.returnSuspects(later, refused)
 		q.signalSuspects()
 	}
 	return now
 }
 
+// returnSuspects lets those wait again that are to have a run of their own.
+func (q *Queue) returnSuspects(later []*pending, refused int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.batcher.lost(refused)
+	q.putBack(later)
+}
+
 // comeBack ends a batch's time with a worker. What of it was not sent, or is to be run again, waits before all that came after it.
 func (q *Queue) comeBack(ctx context.Context, unsent []*pending) {
-	q.mu.Lock()
-	q.away--
-	var late []*pending
-	if ctx.Err() != nil { // what waits was answered already, or is answered just now
-		late = wanted(unsent)
-	} else {
-		q.putBack(unsent)
-	}
-	suspects := q.waiting.suspects > 0
-	q.mu.Unlock()
-	answerAll(late, context.Cause(ctx))
+	late, cause, suspects := q.takeBack(ctx, unsent)
+	answerAll(late, cause)
 	q.signal()
 	if suspects {
 		q.signalSuspects()
 	}
+}
+
+// takeBack does the work of comeBack, and gives those that have to be answered, with what: when the queue is at its end.
+func (q *Queue) takeBack(ctx context.Context, unsent []*pending) (late []*pending, cause error, suspects bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.away--
+	if cause = q.broken; cause == nil {
+		cause = context.Cause(ctx)
+	}
+	if cause != nil { // what waits was answered already, or is answered just now
+		return wanted(unsent), cause, false
+	}
+	q.putBack(unsent)
+	return nil, nil, q.waiting.suspects > 0
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/frontend/poison"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -34,6 +35,8 @@ type Policy struct {
 	Priorities
 	// Guard looks after the requests whose worker dies. Nil: they are answered with its death.
 	Guard *Guard
+	// Panicked is told of each panic that was contained. It must not block. May be nil.
+	Panicked func(error)
 }
 
 // Queue is the queue of one model version. Requests are taken by their class (an item's Priority), as turns says, and those of a class in the order in
@@ -56,6 +59,7 @@ type Queue struct {
 	away    int    // batches that are with a worker: what of them is not sent comes back
 	batcher batcher
 	closed  error // why nothing is accepted any more
+	broken  error // why its loops have ended although something waited
 
 	running sync.WaitGroup // batches that are with a worker
 }
@@ -79,6 +83,7 @@ type pending struct {
 
 	steps int          // that it has begun
 	past  poison.Past  // what became of its workers
+	with  int          // suspects that may be tried at the same time, this one included, if it is one
 	mark  poison.Mark  // it may be one that ends workers
 	heard *atomic.Bool // something of its answer was passed on; nil before it has begun
 	watch string       // a response header to note, "" for none
@@ -127,9 +132,20 @@ func (q *Queue) SetPolicy(p Policy) error {
 	if p.MaxBatch < 1 {
 		p.MaxBatch = 1
 	}
+	if err := q.adopt(&p); err != nil {
+		return err
+	}
+	q.runs.guard.Store(p.Guard)
+	q.runs.panicked.Store(&p.Panicked)
+	q.signal()
+	return nil
+}
+
+// adopt does the work of SetPolicy.
+func (q *Queue) adopt(p *Policy) error {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if err := q.batcher.set(&p.Batching, p.MaxBatch, p.MaxDelay); err != nil {
-		q.mu.Unlock()
 		return err
 	}
 	if q.waiting.budget == nil {
@@ -138,10 +154,7 @@ func (q *Queue) SetPolicy(p Policy) error {
 	if q.policy.Priorities != p.Priorities || q.waiting.lanes == nil {
 		q.waiting.arrange(p.levels(), func(w *pending) int { return p.class(w.item.Priority) })
 	}
-	q.policy = p
-	q.mu.Unlock()
-	q.runs.guard.Store(p.Guard)
-	q.signal()
+	q.policy = *p
 	return nil
 }
 
@@ -189,40 +202,60 @@ func (q *Queue) signal() {
 	}
 }
 
-// Run makes batches and sends them to workers until ctx ends or Close was called and nothing waits any more. It returns when the
-// last batch was answered. It must be called once.
+// Run makes batches and sends them to workers until ctx ends or Close was called and nothing waits any more; or until the queue is broken, as a bug would
+// break it: everything was answered then, and so is what comes. It returns when the last batch was answered. It must be called once.
 func (q *Queue) Run(ctx context.Context) {
 	defer q.running.Wait()
-	over := make(chan struct{})
-	defer close(over)
-	q.running.Go(func() { q.trySuspects(ctx, over) })
-	for q.waitForItem(ctx) {
-		slot, err := q.pool.Acquire(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				break
-			}
-			q.Fail(err)
-			continue
-		}
-		slot = q.pace.timed(slot)
-		taken := time.Now()
-		batch := q.vet(q.gather(ctx, taken))
-		if len(batch) == 0 {
-			slot.Release()
-			continue
-		}
-		q.leave(batch, taken)
-		q.running.Go(func() {
-			unsent, f := q.runs.run(ctx, slot, taken, batch, keeper{q.refill, q.ended})
-			q.comeBack(ctx, unsent)
-			f.Release()
-		})
+	trying, stop := context.WithCancel(ctx)
+	defer stop()
+	q.running.Go(func() { q.trySuspects(ctx, trying) })
+	for panics := 0; q.turn(ctx, &panics); {
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		q.Close(cause)
 		q.Fail(cause)
 	}
+}
+
+// next waits for a request and a worker, and lets a batch go. It says no when there is nothing to do any more.
+func (q *Queue) next(ctx context.Context, h *hand) (goesOn bool) {
+	if !q.waitForItem(ctx) {
+		return false
+	}
+	slot, err := q.pool.Acquire(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return false
+		}
+		q.Fail(err)
+		return true
+	}
+	h.slot = q.pace.timed(slot)
+	taken := time.Now()
+	q.gather(ctx, taken, h)
+	h.batch = q.vet(h.batch)
+	if len(h.batch) == 0 {
+		slot, _ := h.pass()
+		slot.Release()
+		return true
+	}
+	q.leave(h.batch, taken)
+	slot, batch := h.pass()
+	h.sent = true
+	q.running.Go(func() { q.run(ctx, slot, taken, batch, keeper{q.refill, q.ended}) })
+	return true
+}
+
+// run runs a batch, and takes back what of it is to wait again.
+func (q *Queue) run(ctx context.Context, slot backend.Slot, taken time.Time, batch []*pending, of keeper) {
+	unsent, f := q.runs.run(ctx, slot, taken, batch, of)
+	if err := fault.Contain("a batch came back", func() { q.comeBack(ctx, unsent) }); err != nil {
+		q.runs.tell(err)
+		for _, p := range unsent {
+			p.refuse(err)
+		}
+	}
+	q.runs.contain("a slot was given back", f.Release)
 }
 
 // putBack lets what has left the queue wait again, before all that came after it; q.mu is held.
@@ -239,13 +272,11 @@ func (q *Queue) putBack(batch []*pending) {
 // waitForItem says whether there is something to do.
 func (q *Queue) waitForItem(ctx context.Context) bool {
 	for {
-		q.mu.Lock()
-		n, over := q.waiting.ready(), q.closed != nil && q.away == 0 && q.waiting.len() == 0
-		q.mu.Unlock()
+		some, over := q.look()
 		if ctx.Err() != nil || over {
 			return false
 		}
-		if n > 0 {
+		if some {
 			return true
 		}
 		select {
@@ -253,6 +284,13 @@ func (q *Queue) waitForItem(ctx context.Context) bool {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// look says whether something is to be put into a batch, and whether nothing ever will be.
+func (q *Queue) look() (some, over bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting.ready() > 0, q.closed != nil && q.away == 0 && q.waiting.len() == 0 || q.broken != nil
 }
 
 // leave notes that a batch goes to a worker.
@@ -264,15 +302,15 @@ func (q *Queue) leave(batch []*pending, taken time.Time) {
 	q.away++
 }
 
-// gather takes a batch, until the policy lets it go. taken is when its slot was had.
-func (q *Queue) gather(ctx context.Context, taken time.Time) []*pending {
-	var batch []*pending
+// gather takes a batch into a hand that has a slot, until the policy lets it go. taken is when the slot was had.
+func (q *Queue) gather(ctx context.Context, taken time.Time, h *hand) {
 	var timer *time.Timer
 	for {
 		var wait time.Duration
-		batch, wait = q.take(batch, taken)
+		h.batch, wait = q.take(h.batch, taken)
 		if wait <= 0 || ctx.Err() != nil {
-			return q.stillWanted(batch)
+			h.batch = q.stillWanted(h.batch)
+			return
 		}
 		if timer == nil {
 			timer = time.NewTimer(wait)
@@ -308,14 +346,22 @@ func (q *Queue) take(batch []*pending, taken time.Time) (_ []*pending, wait time
 	return batch, d.Wait
 }
 
-// fill moves up to size waiting requests into batch, and says whether it is to leave whatever the policy says; q.mu is held.
+// fill moves up to size waiting requests into batch, and says whether it is to leave whatever the policy says; q.mu is held. After a panic the caller has
+// none of those that it has moved: they are answered.
 func (q *Queue) fill(batch []*pending, size int) (_ []*pending, full bool) {
+	before, done := len(batch), false
+	defer func() {
+		if !done {
+			answerAll(batch[before:], errLost())
+		}
+	}()
 	for len(batch) < size {
 		p := q.waiting.next()
 		if p == nil {
 			break
 		}
 		if p.item.Alone && len(batch) > 0 {
+			done = true
 			return batch, true // it goes with the next batch, and this one leaves at once so that it does not wait
 		}
 		q.bytes -= p.item.Size()
@@ -324,13 +370,15 @@ func (q *Queue) fill(batch []*pending, size int) (_ []*pending, full bool) {
 			q.batcher.lost(1)
 			continue
 		}
-		q.waiting.take(p)
 		batch = append(batch, p)
+		q.waiting.take(p)
 		if p.item.Alone {
-			return batch, true
+			break
 		}
 	}
-	return batch, len(batch) == 0 || len(batch) >= size || q.closed != nil || slices.ContainsFunc(batch, func(p *pending) bool { return p.let })
+	done = true
+	alone := len(batch) > 0 && batch[len(batch)-1].item.Alone
+	return batch, alone || len(batch) == 0 || len(batch) >= size || q.closed != nil || slices.ContainsFunc(batch, func(p *pending) bool { return p.let })
 }
 
 // stillWanted drops those that left while the batch was gathered.
@@ -350,13 +398,18 @@ func wanted(batch []*pending) []*pending {
 
 // Fail answers everything that waits with err; what a worker has is not touched.
 func (q *Queue) Fail(err error) {
+	answerAll(q.clear(), err)
+	q.signal()
+}
+
+// clear takes everything out that waits.
+func (q *Queue) clear() []*pending {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	all := q.waiting.clear()
 	q.bytes = 0
 	q.batcher.lost(len(all))
-	q.mu.Unlock()
-	answerAll(all, err)
-	q.signal()
+	return all
 }
 
 // ErrClosed is the reason of a queue that was closed without another one.

@@ -48,9 +48,17 @@ func (w *workers) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) 
 	return w.Acquire(ctx)
 }
 
-func (w *workers) AcquireAlone(ctx context.Context) (backend.Slot, error) {
+func (w *workers) AcquireAlone(ctx context.Context, _ int) ([]backend.Slot, error) {
 	w.alone.Add(1)
-	return w.Acquire(ctx)
+	return one(w.Acquire(ctx))
+}
+
+// one makes one slot some.
+func one(s backend.Slot, err error) ([]backend.Slot, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []backend.Slot{s}, nil
 }
 
 func (w *workers) Workers() []int { return []int{0} }

@@ -3,8 +3,6 @@ package batch
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +20,7 @@ func (r *runs) run(ctx context.Context, slot backend.Slot, taken time.Time, batc
 	defer func() {
 		if what := recover(); what != nil {
 			unsent = nil
-			f.crash(what)
+			r.crash(f, what)
 		}
 	}()
 	return r.fly(ctx, f, taken, of), f
@@ -45,24 +43,17 @@ func (f *flight) Release() {
 }
 
 // crash ends a flight after a panic: those that have no answer yet get one.
-func (f *flight) crash(what any) {
-	err := panicked(what)
-	f.Release()
+func (r *runs) crash(f *flight, what any) {
+	err := fault.Panicked(what, runningBatch)
+	r.tell(err)
 	for _, p := range f.batch {
-		select {
-		case p.answered <- outcome{err: err, times: Times{Queued: time.Since(p.arrived)}}:
-		default: // it has its answer
-		}
+		p.refuse(err)
 	}
+	r.contain("a slot was given back", f.Release)
 }
 
-// panicked makes an error of a panic, while its stack is still there.
-func panicked(what any) error {
-	err := fault.New(fault.Internal, "Internal error.", nil)
-	err.Hint = "the server has a bug, which its log describes: report it"
-	err.Detail = fmt.Sprintf("panic while a batch was run: %v\n\n%s", what, debug.Stack())
-	return err
-}
+// runningBatch is what was being done when a batch panics.
+const runningBatch = "a batch was run"
 
 // fly does the work of run.
 //
@@ -74,7 +65,7 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 		worker, _ := slot.Worker()
 		begun := time.Now()
 		items := begin(batch, begun, taken, r.before(worker))
-		results, err := execute(ctx, slot.Slot, items)
+		results, err := r.execute(ctx, slot.Slot, items)
 		if errors.Is(err, backend.ErrNotSent) {
 			of.ended(batch, 0, false)
 			for _, p := range batch {
@@ -95,7 +86,7 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 			slot.Release() // before the answers, so that a client's next request finds the worker free
 			for i, p := range batch {
 				guard.answered(p)
-				p.answered <- outcomes[i]
+				p.answer(outcomes[i])
 			}
 			return nil
 		}
@@ -129,10 +120,11 @@ func begin(batch []*pending, now, taken time.Time, before *Execution) []infer.It
 }
 
 // execute makes an error of a wrong number of answers, and of a panic.
-func execute(ctx context.Context, slot backend.Slot, items []infer.Item) (results []infer.Result, err error) {
+func (r *runs) execute(ctx context.Context, slot backend.Slot, items []infer.Item) (results []infer.Result, err error) {
 	defer func() {
 		if what := recover(); what != nil {
-			results, err = nil, panicked(what)
+			results, err = nil, fault.Panicked(what, runningBatch)
+			r.tell(err)
 		}
 	}()
 	results, err = slot.Execute(ctx, items)
@@ -161,7 +153,7 @@ func outcomesOf(batch []*pending, results []infer.Result, err error, execution *
 // answerAll answers requests that were not run.
 func answerAll(all []*pending, err error) {
 	for _, p := range all {
-		p.answered <- outcome{err: err, times: Times{Queued: time.Since(p.arrived)}}
+		p.refuse(err)
 	}
 }
 
@@ -178,7 +170,7 @@ func settle(batch []*pending, outcomes []outcome) []*pending {
 			more = append(more, p)
 			continue
 		}
-		p.answered <- o
+		p.answer(o)
 	}
 	return more
 }

@@ -30,7 +30,8 @@ func (e *Execution) end() time.Time { return e.Begun.Add(e.Ran) }
 
 // runs numbers the executions of a queue, and knows the latest one of each worker. The zero value is ready.
 type runs struct {
-	guard atomic.Pointer[Guard] // nil: none
+	guard    atomic.Pointer[Guard]       // nil: none
+	panicked atomic.Pointer[func(error)] // is told of each panic that was contained; nil: nobody
 
 	mu    sync.Mutex // guards what follows
 	count uint64

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flambeau-serve/flambeau/frontend/batch/policy"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -26,6 +28,7 @@ type SequencePolicy struct {
 	Total        time.Duration // a sequence that began so long ago is over; 0 for no limit
 	EndHeader    string        // response header by which a handler ends sequences: their ids, separated by semicolons; "" for none
 	Guard        *Guard        // looks after the requests whose worker dies; nil: they are answered with its death
+	Panicked     func(error)   // is told of each panic that was contained; must not block; may be nil
 	Priorities                 // of several sequences with a request, that goes first whose request is in the first class; within a sequence nothing changes
 }
 
@@ -43,6 +46,7 @@ type Sequences struct {
 	busy    map[int]bool     // workers that have a goroutine
 	turns   map[int]*turns   // of each worker that has had a goroutine
 	batches map[int]*batcher // of each worker that has had a sequence
+	frozen  *policy.Limits   // what workers have that come while nothing is to move; nil: it moves
 	waiting int
 	lone    int           // requests of no sequence that wait for a worker
 	serial  uint64        // of the last arrival
@@ -80,9 +84,20 @@ func (s *Sequences) SetPolicy(policy SequencePolicy) error {
 			policy.MaxSequences, policy.MaxItems, policy.Idle)
 	}
 	policy.MaxBatch = max(policy.MaxBatch, 1)
+	if err := s.adopt(&policy); err != nil {
+		return err
+	}
+	s.runs.guard.Store(policy.Guard)
+	s.runs.panicked.Store(&policy.Panicked)
+	s.signal()
+	return nil
+}
+
+// adopt does the work of SetPolicy.
+func (s *Sequences) adopt(policy *SequencePolicy) error {
 	s.mu.Lock()
-	if err := s.setBatching(&policy); err != nil {
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	if err := s.setBatching(policy); err != nil {
 		return err
 	}
 	if s.policy.Priorities != policy.Priorities {
@@ -95,10 +110,7 @@ func (s *Sequences) SetPolicy(policy SequencePolicy) error {
 			}
 		}
 	}
-	s.policy = policy
-	s.mu.Unlock()
-	s.runs.guard.Store(policy.Guard)
-	s.signal()
+	s.policy = *policy
 	return nil
 }
 
@@ -132,44 +144,6 @@ func (s *Sequences) Submit(ctx context.Context, item infer.Item) (infer.Result, 
 	}
 }
 
-// alone runs an item that belongs to no sequence on any worker. As many may wait as may of one sequence.
-func (s *Sequences) alone(ctx context.Context, p *pending) (infer.Result, Times, error) {
-	if err := s.enterAlone(p); err != nil {
-		return infer.Result{}, Times{}, err
-	}
-	defer s.running.Done()
-	for unsent := []*pending{p}; len(unsent) > 0; {
-		if p.let {
-			s.countAlone(p, 1)
-		}
-		slot, err := s.pool.Acquire(ctx)
-		s.countAlone(p, -1)
-		p.let = true // it waits again when it comes back
-		if err != nil {
-			return infer.Result{}, Times{}, err //nolint:wrapcheck // the pool's faults are the client's
-		}
-		var f *flight
-		unsent, f = s.runs.run(context.WithoutCancel(ctx), slot, time.Now(), unsent, keeper{s.stay, notMeasured}) // the worker is busy with it, whether or not the client waits
-		f.Release()
-	}
-	select {
-	case o := <-p.answered:
-		return o.result, o.times, o.err
-	default: // it left between two steps
-		return infer.Result{}, Times{Queued: time.Since(p.arrived)}, context.Cause(ctx)
-	}
-}
-
-// countAlone counts a request of no sequence that begins to wait, or with a negative n ends to.
-func (s *Sequences) countAlone(p *pending, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	size := int64(n) * p.item.Size()
-	s.lone += n
-	s.bytes += size
-	s.policy.Budget.add(size)
-}
-
 // bind gives a sequence to the worker with the fewest, which stays for it even when it is to end. It says no when there is none; s.mu is held.
 func (s *Sequences) bind(q *sequence) bool {
 	if q.bound {
@@ -189,8 +163,8 @@ func (s *Sequences) bind(q *sequence) bool {
 	}
 }
 
-// end forgets a sequence; s.mu is held.
-func (s *Sequences) end(q *sequence) {
+// close forgets a sequence; s.mu is held.
+func (s *Sequences) close(q *sequence) {
 	if q.bound {
 		s.pool.Unpin(q.worker)
 	}
@@ -246,24 +220,35 @@ func (s *Sequences) signal() {
 	}
 }
 
-// Run gives each worker the requests of its sequences until ctx ends, or Close was called and nothing waits any more. It returns when the last request
-// was answered. It must be called once.
+// Run gives each worker the requests of its sequences until ctx ends, or Close was called and nothing waits any more; or until the queue is broken, as a bug
+// would break it. It returns when the last request was answered. It must be called once.
 func (s *Sequences) Run(ctx context.Context) {
 	defer func() {
 		s.running.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, q := range s.open {
-			s.end(q)
+			s.close(q)
 		}
 	}()
 	timer := time.NewTimer(s.rules().Idle)
 	defer timer.Stop()
-	for {
-		next, over := s.look(ctx)
-		if over {
-			break
+	for panics := 0; ; {
+		var next time.Duration
+		var over bool
+		err := fault.Contain("sequences were looked after", func() { next, over = s.look(ctx) })
+		switch {
+		case err != nil:
+			s.runs.tell(err)
+			if panics++; panics >= mostPanics {
+				s.giveUp(errBroken(err))
+				return
+			}
+			continue
+		case over:
+			return
 		}
+		panics = 0
 		timer.Reset(next)
 		select {
 		case <-s.wake:
@@ -301,7 +286,7 @@ func (s *Sequences) look(ctx context.Context) (next time.Duration, over bool) {
 			left = min(left, q.begun.Add(s.policy.Total).Sub(now))
 		}
 		if left <= 0 {
-			s.end(q)
+			s.close(q)
 			continue
 		}
 		next = min(next, left)
@@ -311,39 +296,57 @@ func (s *Sequences) look(ctx context.Context) (next time.Duration, over bool) {
 
 // work runs batches on one worker for as long as its sequences have requests.
 func (s *Sequences) work(ctx context.Context, worker int) {
-	for {
-		slot, err := s.pool.AcquireFrom(ctx, worker)
-		if err != nil {
-			s.idle(worker, err)
-			return
-		}
-		slot = s.pace.timed(slot)
-		taken := time.Now()
-		batch := s.gather(ctx, worker, taken)
-		if len(batch) == 0 {
-			slot.Release()
-			if s.idle(worker, nil) {
-				return
-			}
-			continue
-		}
-		unsent, f := s.runs.run(ctx, slot, taken, slices.Clone(batch), s.keeperOf(worker))
-		s.done(ctx, batch, unsent)
-		f.Release()
+	for panics := 0; s.round(ctx, worker, &panics); {
 	}
+}
+
+// next runs a batch on one worker, and says no when there is none.
+func (s *Sequences) next(ctx context.Context, worker int, h *hand) (goesOn bool) {
+	acquired, err := s.pool.AcquireFrom(ctx, worker)
+	if err != nil {
+		s.idle(worker, err)
+		return false
+	}
+	h.slot = s.pace.timed(acquired)
+	taken := time.Now()
+	s.gather(ctx, worker, taken, h)
+	slot, batch := h.pass()
+	if len(batch) == 0 {
+		slot.Release()
+		return !s.idle(worker, nil)
+	}
+	h.sent = true
+	unsent, f := s.runs.run(ctx, slot, taken, slices.Clone(batch), s.keeperOf(worker))
+	if err := fault.Contain("a batch of sequences came back", func() { s.done(ctx, batch, unsent) }); err != nil {
+		s.runs.tell(err)
+		for _, p := range unsent {
+			p.refuse(err)
+		}
+	}
+	s.runs.contain("a slot was given back", f.Release)
+	return true
 }
 
 // idle ends a worker's goroutine, unless something came in this moment. With an error the worker is gone for good: its sequences go to the others, or
 // are answered with the error when there are none.
 func (s *Sequences) idle(worker int, err error) bool {
+	orphans, over := s.leaveWorker(worker, err)
+	answerAll(orphans, err)
+	if over {
+		s.signal()
+	}
+	return over
+}
+
+// leaveWorker does the work of idle, and gives those that have to be answered.
+func (s *Sequences) leaveWorker(worker int, err error) (orphans []*pending, over bool) {
 	s.mu.Lock()
-	var orphans []*pending
+	defer s.mu.Unlock()
 	for _, q := range s.open {
 		switch {
 		case q.worker != worker:
 		case err == nil && q.jobs.Len() > 0:
-			s.mu.Unlock()
-			return false
+			return nil, false
 		case err != nil && !s.bind(q):
 			orphans = append(orphans, s.takeAll(q)...)
 		}
@@ -353,10 +356,7 @@ func (s *Sequences) idle(worker int, err error) bool {
 		delete(s.batches, worker)
 	}
 	delete(s.busy, worker)
-	s.mu.Unlock()
-	answerAll(orphans, err)
-	s.signal()
-	return true
+	return orphans, true
 }
 
 // takeAll takes all the waiting requests of a sequence; s.mu is held.
@@ -371,27 +371,28 @@ func (s *Sequences) takeAll(q *sequence) []*pending {
 	return all
 }
 
-// gather takes a batch for a worker, one request of each of its sequences, until the policy lets it go. taken is when its slot was had.
-func (s *Sequences) gather(ctx context.Context, worker int, taken time.Time) []*pending {
-	var batch []*pending
+// gather takes a batch for a worker into a hand that has its slot, one request of each of its sequences, until the policy lets it go. taken is when the
+// slot was had.
+func (s *Sequences) gather(ctx context.Context, worker int, taken time.Time, h *hand) {
 	for {
 		var arrival <-chan struct{}
 		var left time.Duration
-		batch, left, arrival = s.take(worker, batch, taken)
+		h.batch, left, arrival = s.take(worker, h.batch, taken)
 		if left <= 0 || !s.wait(ctx, arrival, left) {
-			return s.leave(worker, s.wanted(batch), taken)
+			h.batch = s.wanted(h.batch)
+			s.leave(worker, h.batch, taken)
+			return
 		}
 	}
 }
 
 // leave notes that a batch goes to its worker.
-func (s *Sequences) leave(worker int, batch []*pending, taken time.Time) []*pending {
+func (s *Sequences) leave(worker int, batch []*pending, taken time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ready, _ := s.ready(worker); len(batch) > 0 {
 		s.batcherOf(worker).sent(batch, ready, slots{taken: taken})
 	}
-	return batch
 }
 
 // wait waits for an arrival, and says whether there was one in time.
@@ -418,15 +419,21 @@ func oldest(batch []*pending) time.Time {
 }
 
 // take adds the oldest waiting request of each sequence of a worker that is not in the batch yet, as long as there is room. It also gives a channel
-// that is closed at the next arrival.
+// that is closed at the next arrival. After a panic the caller has none of those that it has added: they are answered.
 func (s *Sequences) take(worker int, batch []*pending, taken time.Time) (_ []*pending, left time.Duration, _ <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before, whole := len(batch), false
+	defer func() {
+		if !whole {
+			s.lose(batch[before:])
+		}
+	}()
 	if s.turns[worker] == nil {
 		fresh := newTurns(s.policy.levels())
 		s.turns[worker] = &fresh
 	}
-	d := s.next(worker, batch, taken)
+	d := s.decide(worker, batch, taken)
 	for len(batch) < d.Size {
 		best := s.fronts(worker)
 		waits := func(class int) bool { return best[class] != nil }
@@ -445,10 +452,21 @@ func (s *Sequences) take(worker int, batch []*pending, taken time.Time) (_ []*pe
 		best = s.fronts(worker)
 		s.turns[worker].took(class, waits)
 	}
+	whole = true
 	if len(batch) == 0 || len(batch) >= d.Size || slices.ContainsFunc(batch, func(p *pending) bool { return p.let }) {
 		return batch, 0, s.arrival
 	}
 	return batch, d.Wait, s.arrival
+}
+
+// lose answers requests that a panic has left with nobody; s.mu is held.
+func (s *Sequences) lose(batch []*pending) {
+	for _, p := range batch {
+		if q := s.open[p.item.Sequence]; q != nil {
+			q.running--
+		}
+	}
+	answerAll(batch, errLost())
 }
 
 // fronts gives for each class the oldest of the requests that are next in a worker's sequences; s.mu is held.
@@ -483,9 +501,15 @@ func (s *Sequences) wanted(batch []*pending) []*pending {
 // done notes that a batch was answered, and ends the sequences that its handler ended. What of it was not sent waits again, before all that came after
 // it.
 func (s *Sequences) done(ctx context.Context, batch, unsent []*pending) {
+	answerAll(s.takeBack(ctx, batch, unsent), context.Cause(ctx))
+	s.signal()
+}
+
+// takeBack does the work of done, and gives those that have to be answered.
+func (s *Sequences) takeBack(ctx context.Context, batch, unsent []*pending) (late []*pending) {
 	now := time.Now()
-	var late []*pending
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, p := range batch {
 		if q := s.open[p.item.Sequence]; q != nil {
 			q.running--
@@ -508,13 +532,11 @@ func (s *Sequences) done(ctx context.Context, batch, unsent []*pending) {
 	for _, p := range batch {
 		for id := range strings.SplitSeq(p.noted, ";") {
 			if q := s.open[id]; q != nil && q.jobs.Len() == 0 && q.running == 0 {
-				s.end(q)
+				s.close(q)
 			}
 		}
 	}
-	s.mu.Unlock()
-	answerAll(late, context.Cause(ctx))
-	s.signal()
+	return late
 }
 
 // stay keeps those of a batch that goes on in steps that somebody waits for. Free places stay free: a batch has one request of a sequence.
@@ -526,14 +548,18 @@ func (s *Sequences) stay(batch []*pending, _ backend.Slot) []*pending {
 
 // Fail answers everything that waits with err; what a worker has is not touched.
 func (s *Sequences) Fail(err error) {
+	answerAll(s.clear(), err)
+	s.signal()
+}
+
+// clear takes everything out that waits.
+func (s *Sequences) clear() (all []*pending) {
 	s.mu.Lock()
-	var all []*pending
+	defer s.mu.Unlock()
 	for _, q := range s.open {
 		all = append(all, s.takeAll(q)...)
 	}
-	s.mu.Unlock()
-	answerAll(all, err)
-	s.signal()
+	return all
 }
 
 // Close refuses what arrives from now on with reason. What waits is still run: Run returns after it.

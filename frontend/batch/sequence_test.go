@@ -79,7 +79,9 @@ func (c *crew) Acquire(ctx context.Context) (backend.Slot, error) {
 	return c.AcquireFrom(ctx, c.Workers()[0])
 }
 
-func (c *crew) AcquireAlone(ctx context.Context) (backend.Slot, error) { return c.Acquire(ctx) }
+func (c *crew) AcquireAlone(ctx context.Context, _ int) ([]backend.Slot, error) {
+	return one(c.Acquire(ctx))
+}
 
 func (c *crew) AcquireFrom(ctx context.Context, worker int) (backend.Slot, error) {
 	c.mu.Lock()

@@ -26,12 +26,12 @@ type crowded struct {
 	mostAsks atomic.Int64
 }
 
-func (c *crowded) AcquireAlone(ctx context.Context) (backend.Slot, error) {
+func (c *crowded) AcquireAlone(ctx context.Context, most int) ([]backend.Slot, error) {
 	c.mostAsks.Store(max(c.mostAsks.Load(), c.asks.Add(1)))
 	defer c.asks.Add(-1)
 	select {
 	case <-c.let:
-		return c.workers.AcquireAlone(ctx)
+		return c.workers.AcquireAlone(ctx, most)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -202,7 +202,7 @@ func TestSuspectWithoutAWorker(t *testing.T) {
 // lonely is a pool that gives nobody a worker for itself.
 type lonely struct{ *workers }
 
-func (lonely) AcquireAlone(context.Context) (backend.Slot, error) {
+func (lonely) AcquireAlone(context.Context, int) ([]backend.Slot, error) {
 	return nil, fault.New(fault.NoWorker, "the model has no worker", nil)
 }
 

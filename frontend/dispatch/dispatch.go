@@ -57,6 +57,9 @@ type Options struct {
 	Observe func(Observation)
 	// Tuned is called for each step that a version's queue takes toward its latency goal; it must not block. May be nil.
 	Tuned func(infer.ModelRef, policy.Step)
+	// Panicked is told of each panic that was contained in what works for a version: it has cost a batch its answers, or what waited. It must not block.
+	// May be nil.
+	Panicked func(infer.ModelRef, error)
 	// Poison remembers the requests that have ended workers. Nil: a batch whose worker dies is answered with that, and nothing is remembered.
 	Poison *poison.Book
 }
@@ -96,6 +99,8 @@ type queue interface {
 	Waiting() (waiting, limit int)
 	Oldest() time.Duration
 	Soonest() (after time.Duration, known bool)
+	Tuning() (batch.Tuning, bool)
+	Freeze(on bool) bool
 	Run(ctx context.Context)
 	Close(reason error)
 	Fail(err error)
@@ -249,12 +254,39 @@ func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
 	}
 	go func() {
 		defer close(l.done)
-		q.Run(d.life)
+		d.run(v, q)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.retiring, l)
+		if d.lines[v] == l { // it is broken, and the next request makes another one
+			delete(d.lines, v)
+		}
 	}()
 	return l, nil
+}
+
+// run runs a queue until it has answered everything.
+func (d *Dispatcher) run(v *rollout.Version, q queue) {
+	err := fault.Contain("a queue was run", func() { q.Run(d.life) })
+	if err == nil {
+		return
+	}
+	if tell := d.panicked(v); tell != nil {
+		tell(err)
+	}
+	_ = fault.Contain("a queue was given up", func() {
+		q.Close(err)
+		q.Fail(err)
+	})
+}
+
+// panicked gives whom to tell of the panics of a version, nil for nobody.
+func (d *Dispatcher) panicked(v *rollout.Version) func(error) {
+	if d.opts.Panicked == nil {
+		return nil
+	}
+	ref := v.Ref()
+	return func(err error) { d.opts.Panicked(ref, err) }
 }
 
 // newQueue makes a queue of the kind that the version wants.
@@ -268,7 +300,7 @@ func (d *Dispatcher) newQueue(v *rollout.Version) (queue, error) {
 func (d *Dispatcher) policy(v *rollout.Version) batch.Policy {
 	return batch.Policy{
 		MaxItems: v.QueueSize(), MaxBytes: d.opts.QueueBytes, MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), IdleOnly: v.IdleOnly(),
-		Priorities: priorities(v), Guard: d.guard(v), Share: d.share(v), Budget: d.budget, Batching: d.batching(v),
+		Priorities: priorities(v), Guard: d.guard(v), Share: d.share(v), Budget: d.budget, Batching: d.batching(v), Panicked: d.panicked(v),
 	}
 }
 
@@ -277,6 +309,7 @@ func (d *Dispatcher) sequencePolicy(v *rollout.Version) (batch.SequencePolicy, b
 	return batch.SequencePolicy{
 		MaxSequences: s.MaxSequences, MaxItems: s.MaxItems, Idle: s.Idle, Total: s.Total, MaxBytes: d.opts.QueueBytes, EndHeader: d.opts.Sequence.End,
 		MaxBatch: v.BatchSize(), MaxDelay: v.MaxBatchDelay(), Priorities: priorities(v), Guard: d.guard(v), Budget: d.budget, Batching: d.batching(v),
+		Panicked: d.panicked(v),
 	}, ok
 }
 

@@ -39,7 +39,7 @@ type scene struct {
 	seen   []Observation
 }
 
-func newScene(t *testing.T, l *backendtest.Launcher, a archive.Archive, workers int) *scene {
+func newScene(t *testing.T, l backend.Launcher, a archive.Archive, workers int) *scene {
 	t.Helper()
 	s := &scene{}
 	a.Manifest.Model.ModelName, a.Manifest.Runtime = "m", "python"

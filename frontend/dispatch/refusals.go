@@ -165,6 +165,11 @@ func (d *Dispatcher) attend(v *rollout.Version, item *infer.Item) (leave func(),
 		return func() { w.inside.Add(-1) }, nil
 	}
 	w.inside.Add(-1)
+	return nil, crowded(v, l, limit)
+}
+
+// crowded refuses a request because its version has as many as it may.
+func crowded(v *rollout.Version, l *line, limit int64) error {
 	f := fault.Newf(fault.ConcurrencyLimit, "the model has %d of %d requests that it may have at the same time, those that wait and those that run", limit, limit)
 	f.Hint, f.Setting = "send less at the same time, or raise maxConcurrency", "maxConcurrency in model-config.yaml"
 	waiting, room := l.queue.Waiting()
@@ -175,7 +180,7 @@ func (d *Dispatcher) attend(v *rollout.Version, item *infer.Item) (leave func(),
 	if after, known := l.queue.Soonest(); known {
 		f.RetryAfter = max(after, time.Millisecond)
 	}
-	return nil, f
+	return f
 }
 
 // fairness says how the clients of a version share its queue.

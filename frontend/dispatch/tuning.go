@@ -3,7 +3,6 @@ package dispatch
 import (
 	"time"
 
-	"github.com/flambeau-serve/flambeau/frontend/batch"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
@@ -13,6 +12,16 @@ type Tuning struct {
 	Size, MostSize         int
 	Delay, MostDelay, Goal time.Duration
 	Frozen                 bool // they stay as they are
+	// Workers has each worker's own, where the requests of a sequence go to one worker; Size and Delay are the smallest and the shortest of them then. Nil
+	// where all workers have the same.
+	Workers []WorkerTuning
+}
+
+// WorkerTuning is how far they have been moved for one worker.
+type WorkerTuning struct {
+	Worker int
+	Size   int
+	Delay  time.Duration
 }
 
 // Tuning gives how far batch size and delay of the version that ref names have been moved toward its latency goal.
@@ -21,10 +30,15 @@ func (d *Dispatcher) Tuning(ref infer.ModelRef) (Tuning, error) {
 	if err != nil {
 		return Tuning{}, err
 	}
-	if t, ok := q.Tuning(); ok {
-		return Tuning{t.Now.Size, t.Bounds.Size, t.Now.Delay, t.Bounds.Delay, t.Goal, t.Frozen}, nil
+	t, ok := q.Tuning()
+	if !ok {
+		return Tuning{}, untuned(ref)
 	}
-	return Tuning{}, untuned(ref)
+	told := Tuning{Size: t.Now.Size, MostSize: t.Bounds.Size, Delay: t.Now.Delay, MostDelay: t.Bounds.Delay, Goal: t.Goal, Frozen: t.Frozen}
+	for _, w := range t.Workers {
+		told.Workers = append(told.Workers, WorkerTuning{w.Worker, w.Now.Size, w.Now.Delay})
+	}
+	return told, nil
 }
 
 // Freeze keeps them as they are from now on, or lets them move again: until the server ends, or another archive wants other settings.
@@ -40,7 +54,7 @@ func (d *Dispatcher) Freeze(ref infer.ModelRef, on bool) error {
 }
 
 // tunable gives the queue of a version, and makes it if there was no request yet.
-func (d *Dispatcher) tunable(ref infer.ModelRef) (*batch.Queue, error) {
+func (d *Dispatcher) tunable(ref infer.ModelRef) (queue, error) {
 	v, err := d.opts.Models.Resolve(ref)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the model store's words are the client's
@@ -49,13 +63,7 @@ func (d *Dispatcher) tunable(ref infer.ModelRef) (*batch.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, ok := l.queue.(*batch.Queue)
-	if !ok {
-		f := fault.Newf(fault.BadRequest, "The sequences of model %s are tuned for each worker by itself.", ref.Name)
-		f.Hint = "the steps are in the events; there are no limits of the whole model to be shown or kept"
-		return nil, f
-	}
-	return q, nil
+	return l.queue, nil
 }
 
 func untuned(ref infer.ModelRef) error {

@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/flambeau-serve/flambeau/frontend/batch/policy"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -48,8 +50,9 @@ func TestTuningIsShownAndKept(t *testing.T) {
 		}
 		ref := infer.ModelRef{Name: "m"}
 		got, err := s.Tuning(ref)
-		if want := (Tuning{8, 8, 100 * time.Millisecond, 100 * time.Millisecond, 10 * time.Millisecond, false}); err != nil || got != want {
-			t.Errorf("%+v, %v", got, err)
+		want := Tuning{Size: 8, MostSize: 8, Delay: 100 * time.Millisecond, MostDelay: 100 * time.Millisecond, Goal: 10 * time.Millisecond}
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v, %s", err, diff)
 		}
 		begun := time.Now()
 		for time.Since(begun) < 15*time.Second {
@@ -77,6 +80,28 @@ func TestTuningIsShownAndKept(t *testing.T) {
 		}
 		if _, err := s.Tuning(infer.ModelRef{Name: "x"}); !fault.Is(err, fault.ModelNotFound) {
 			t.Errorf("another model: %v", err)
+		}
+	})
+}
+
+func TestTuningOfSequencesIsShownAndKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := stateful()
+		set.BatchSize, set.LatencyGoal = new(8), 10*time.Millisecond
+		s := newScene(t, slow(20*time.Millisecond), archive.Archive{Settings: set}, 2)
+		defer s.end(t)
+		ref := infer.ModelRef{Name: "m"}
+		if got, err := s.Tuning(ref); err != nil || got.Size != 8 || got.MostSize != 8 || len(got.Workers) != 0 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if _, err := s.Submit(t.Context(), ref, member("a")); err != nil {
+			t.Error(err)
+		}
+		if err := s.Freeze(ref, true); err != nil {
+			t.Error(err)
+		}
+		if got, err := s.Tuning(ref); err != nil || !got.Frozen || len(got.Workers) != 1 || got.Workers[0].Size != 8 {
+			t.Errorf("%+v, %v", got, err)
 		}
 	})
 }

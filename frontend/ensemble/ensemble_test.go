@@ -366,6 +366,34 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// An ensemble that takes more rows than one of its models is refused, with both numbers; models that do not say are left alone.
+func TestMoreRowsThanItsModels(t *testing.T) {
+	t.Parallel()
+	ports := func(rows int) *backend.Description {
+		return &backend.Description{MaxBatch: rows, Inputs: []backend.Port{{Name: "x"}}, Outputs: []backend.Port{{Name: "y"}}}
+	}
+	for name, c := range map[string]struct {
+		most  int
+		small *backend.Description
+		want  string
+	}{
+		"fewer":        {16, ports(4), "the ensemble takes up to 16 rows in a request, and step 2, the model small, only 4"},
+		"as many":      {4, ports(4), ""},
+		"says nothing": {16, nil, ""},
+		"no rows":      {0, ports(4), ""},
+		"none there":   {16, ports(0), ""},
+	} {
+		f := newFakes()
+		f.put("large", Member{Ready: true, Ports: ports(64)})
+		f.put("small", Member{Ready: true, Ports: c.small})
+		d := &pipeline.Definition{MaxBatch: c.most, Steps: []pipeline.Step{step("large", "x=A", "y=B"), step("small", "x=B", "y=C")}}
+		_, err := launch(t, launcher(t, f), d).Load(t.Context(), backend.LoadSpec{Model: infer.ModelRef{Name: "e"}})
+		if c.want == "" && err != nil || c.want != "" && (!fault.Is(err, fault.LoadFailed) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A step may be given a time of its own, and be tried again; requests that are handed on whole are TorchServe's workflows.
 func TestWhole(t *testing.T) {
 	t.Parallel()

@@ -128,6 +128,9 @@ func compile(d *pipeline.Definition, ref infer.ModelRef, members []Member) (*pla
 	if d.Whole {
 		return p, nil
 	}
+	if err := enough(d, members); err != nil {
+		return nil, err
+	}
 	claims, err := allClaims(d, members)
 	if err != nil {
 		return nil, err
@@ -144,6 +147,20 @@ func compile(d *pipeline.Definition, ref infer.ModelRef, members []Member) (*pla
 	}
 	p.Definition = &c
 	return p, nil
+}
+
+// enough refuses an ensemble that would let in more rows than one of its models takes, as Triton does: such a request would fail in the middle.
+func enough(d *pipeline.Definition, members []Member) error {
+	for i := range d.Steps {
+		p := members[i].Ports
+		if p == nil || p.MaxBatch <= 0 || p.MaxBatch >= d.MaxBatch { // a model without a dimension for rows takes what it gets
+			continue
+		}
+		f := fault.Newf(fault.LoadFailed, "the ensemble takes up to %d rows in a request, and step %d, the model %s, only %d", d.MaxBatch, i+1, refOf(&d.Steps[i]), p.MaxBatch)
+		f.Hint = "lower the ensemble's max_batch_size (maxBatchSize in model-config.yaml), or raise the model's (max_batch_size in config.pbtxt, or batchSize)"
+		return f
+	}
+	return nil
 }
 
 // allClaims collects what the definition and the models say about each tensor.

@@ -192,61 +192,18 @@ func (a *API) admin(q *request) (answer, bool, error) {
 	if err != nil {
 		return answer{}, true, err
 	}
-	ans, err := a.adminRoute(q, params)
-	return ans, true, err
-}
-
-// adminRoute finds the route; what it does not do itself is 404.
-func (a *API) adminRoute(q *request, params []pair) (answer, error) {
-	s := q.segments[2:]
-	get := q.head.Method == http.MethodGet
-	switch {
-	case len(s) == 1 && s[0] == "models":
-		return only(get, func() (answer, error) { return a.adminModels(params) })
-	case len(s) == 1 && s[0] == "events":
-		return only(get, func() (answer, error) { return a.adminEvents(params) })
-	case len(s) == 1 && s[0] == "store":
-		return only(get, func() (answer, error) { return a.adminStore(params) })
-	case len(s) == 1 && s[0] == "drain":
-		return a.adminDrain(q, params)
-	case len(s) == 2 && s[0] == "requests":
-		return only(get, func() (answer, error) { return a.adminRequest(s[1], params) })
-	case len(s) == 3 && s[0] == "models":
-		return a.adminModelRoute(q, s[1], s[2], params)
+	for i := range a.adminTable {
+		r := &a.adminTable[i]
+		if !matches(r.segments, q.segments) {
+			continue
+		}
+		if !r.has(q.head.Method) {
+			return answer{}, true, methodNotAllowed()
+		}
+		ans, err := r.serve(q, params)
+		return ans, true, err
 	}
-	return answer{}, notFound()
-}
-
-// adminModelRoute serves what is below /admin/models/M.
-func (a *API) adminModelRoute(q *request, model, what string, params []pair) (answer, error) {
-	method := q.head.Method
-	switch what {
-	case "poison":
-		return a.adminPoison(q, model, params)
-	case "tuning":
-		return a.adminTuning(q, model, params)
-	case "crashes":
-		return only(method == http.MethodGet, func() (answer, error) { return a.adminCrashes(model, params) })
-	case "slow":
-		return only(method == http.MethodGet, func() (answer, error) { return a.adminSlow(model, params) })
-	case "history":
-		return only(method == http.MethodGet, func() (answer, error) { return a.adminHistory(model, params) })
-	case "rollback":
-		return only(method == http.MethodPost, func() (answer, error) { return a.adminRollback(q, model, params) })
-	case "reload":
-		return only(method == http.MethodPost, func() (answer, error) { return a.adminReload(q, model, params) })
-	case "traffic":
-		return only(method == http.MethodGet || method == http.MethodPut, func() (answer, error) { return a.adminTraffic(q, model, params) })
-	}
-	return answer{}, notFound()
-}
-
-// only lets a request with the right method through.
-func only(right bool, do func() (answer, error)) (answer, error) {
-	if !right {
-		return answer{}, methodNotAllowed()
-	}
-	return do()
+	return answer{}, true, notFound()
 }
 
 // known refuses parameters that a route does not have, so that a misspelled one is not taken for none.

@@ -154,15 +154,19 @@ func (a *API) dropBody(q *request) {
 }
 
 func (a *API) tooLarge() error {
-	return fault.Newf(fault.TooLarge, "The request is larger than %d bytes.", a.opts.MaxRequestSize)
+	f := fault.Newf(fault.TooLarge, "The request is larger than %d bytes.", a.opts.MaxRequestSize)
+	f.Hint, f.Setting = "send less, or raise max_request_size", "max_request_size in config.properties"
+	f.Numbers = []fault.Number{fault.Count("bytes_limit", a.opts.MaxRequestSize)}
+	return f
 }
 
-// sendTooLarge answers as TorchServe's HTTP layer does: with a status and nothing else, and the protocol's clients with an error. A body in chunks ends the connection. One of
-// known length is answered at once, so that its client can stop sending, then read to its end, and the connection goes on.
+// sendTooLarge answers as TorchServe's HTTP layer does: with a status and nothing else but the headers that say why, and the protocol's clients with an error. A body in chunks
+// ends the connection. One of known length is answered at once, so that its client can stop sending, then read to its end, and the connection goes on.
 func (a *API) sendTooLarge(q *request) {
 	h := q.w.Header()
 	noDefaults(h)
 	h["Content-Length"] = a.fixed.zero
+	setRefusal(h, problemOf(a.tooLarge()))
 	text := a.protocolTooLarge(q)
 	if text != nil {
 		h["Content-Length"], h["content-type"] = []string{strconv.Itoa(len(text))}, a.fixed.json

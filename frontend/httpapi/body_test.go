@@ -52,8 +52,13 @@ func TestTooLargeIsSaidAtOnce(t *testing.T) {
 	f := serve(t)
 	c := dial(t, f.addr[Management])
 	c.send("POST /models HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n")
-	if r := c.receive("POST"); r.status != 413 || r.body != "" || len(r.header) != 1 { // before any of the body has come
+	r := c.receive("POST") // before any of the body has come
+	if r.status != 413 || r.body != "" || r.header.Get("Content-Length") != "0" || r.header.Get("Content-Type")+r.header.Get("X-Request-Id")+r.header.Get("Date") != "" {
 		t.Fatalf("%+v", r)
+	}
+	if h := r.header; h.Get(reasonHeader) != "too_large" || !strings.Contains(h.Get(hintHeader), "max_request_size") ||
+		!strings.HasPrefix(h.Get(settingHeader), "max_request_size") || !strings.HasPrefix(h.Get(numbersHeader), "bytes_limit=") {
+		t.Errorf("it does not say why: %+v", h)
 	}
 	c.send(strings.Repeat("x", 20_000_000) + "GET /models?limit=0 HTTP/1.1\r\n\r\n")
 	if r := c.receive("GET"); r.status != 200 {

@@ -226,7 +226,8 @@ type fakePredictor struct {
 	models  *fakeModels
 	handler func(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) // nil: by the model's archive
 
-	waiting int // in each queue
+	waiting int                                                         // in each queue
+	refuse  func(ref infer.ModelRef, item infer.Item, size int64) error // nil: nothing is refused before its body has come
 
 	mu   sync.Mutex
 	seen []infer.Item
@@ -235,6 +236,13 @@ type fakePredictor struct {
 
 func (p *fakePredictor) Queue(infer.ModelRef) (waiting, capacity int, err error) {
 	return p.waiting, 100, nil
+}
+
+func (p *fakePredictor) Refuse(_ context.Context, ref infer.ModelRef, item infer.Item, size int64) error {
+	if p.refuse == nil {
+		return nil
+	}
+	return p.refuse(ref, item, size)
 }
 
 func (p *fakePredictor) Submit(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error) {

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixture is an API over fakes that listens on its ports.
 type fixture struct {
+	api       *API
 	models    *fakeModels
 	predictor *fakePredictor
 	metrics   *fakeMetrics
@@ -59,6 +60,7 @@ func serve(t *testing.T, change ...func(*Options)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.api = api
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
 	for port := range ports {

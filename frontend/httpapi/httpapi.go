@@ -22,6 +22,9 @@ import (
 type Predictor interface {
 	// Submit blocks until the answer, or the reason why there is none.
 	Submit(ctx context.Context, ref infer.ModelRef, item infer.Item) (infer.Result, error)
+	// Refuse says why a request would be refused now, of which there is only the header yet, and size bytes of payload to come, 0 if nobody knows. Nil says
+	// nothing: Submit has the last word.
+	Refuse(ctx context.Context, ref infer.ModelRef, item infer.Item, size int64) error
 	// Queue says how many requests wait for a version, and how many may.
 	Queue(ref infer.ModelRef) (waiting, capacity int, err error)
 }
@@ -108,9 +111,12 @@ type API struct {
 	log      *slog.Logger
 	inflight budget
 	fixed    fixedHeaders
-	started  atomic.Bool   // what was there at the start has come up, or failed
-	docs     [ports][]byte // API descriptions
-	engines  [ports]http.Handler
+	started  atomic.Bool // what was there at the start has come up, or failed
+	// What is served below /admin and, of the Open Inference Protocol, below /v2.
+	adminTable    []adminRoute
+	protocolTable []protocolRoute
+	docs          [ports][]byte // API descriptions
+	engines       [ports]http.Handler
 }
 
 // New makes an API.
@@ -128,9 +134,10 @@ func New(opts Options) (*API, error) {
 	orDefault(&opts.AdminTimeout, defaultAdminTimeout)
 	a := &API{opts: opts, log: opts.Logger, fixed: newFixedHeaders(opts.CORS)}
 	a.inflight.limit = opts.MaxInflightBytes
+	a.adminTable, a.protocolTable = a.adminRoutes(), a.protocolRoutes()
 	gin.SetMode(gin.ReleaseMode) // gin's debug mode prints to stdout
 	for port := range ports {
-		a.docs[port] = describeAPI(port, opts.Admin != nil)
+		a.docs[port] = a.describeAPI(port)
 		engine := gin.New()
 		engine.NoRoute(a.handler(port)) // the one handler: TorchServe's routes are none that a path tree could tell
 		a.engines[port] = engine

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
 // torchServeVersion is the release whose API this is.
@@ -41,9 +43,10 @@ type apiOperation struct {
 	takesBody  bool
 	takesJSON  string // what its JSON body is; "" for none
 
-	live bool   // it is part of /openapi.json, which has to be exact
-	key  string // with live: the security scheme of the key that it needs, "" for none
-	open bool   // with live: it needs no key, whatever the others need, and its failures have the form of its successes
+	kinds []fault.Kind // with live: how it may fail, beside how any request may
+	live  bool         // it is part of /openapi.json, which has to be exact
+	key   string       // with live: the security scheme of the key that it needs, "" for none
+	open  bool         // with live: it needs no key, whatever the others need, and its failures have the form of its successes
 }
 
 type apiParameter struct {
@@ -172,8 +175,8 @@ func response(status int, kind string) apiResponse {
 	})}
 }
 
-// describeAPI describes a port's API, with or without /admin.
-func describeAPI(port Port, admin bool) []byte {
+// describeAPI describes a port's API as TorchServe does, with /admin if that is there.
+func (a *API) describeAPI(port Port) []byte {
 	doc := apiDoc{OpenAPI: "3.0.1", Info: apiInfo{"TorchServe APIs", "Serves machine learning models, as TorchServe does.", torchServeVersion}}
 	if port != MetricsPort {
 		doc.Paths = append(doc.Paths, apiPath{"/", []apiOperation{
@@ -191,8 +194,8 @@ func describeAPI(port Port, admin bool) []byte {
 	}
 	if port == Management || port == Joint {
 		doc.Paths = append(doc.Paths, append([]apiPath{modelsPath()}, modelPaths()...)...)
-		if admin {
-			doc.Paths = append(doc.Paths, adminPaths()...)
+		if a.opts.Admin != nil {
+			doc.Paths = append(doc.Paths, a.adminPaths()...)
 		}
 	}
 	if port == Management {
@@ -266,6 +269,7 @@ func modelsPath() apiPath {
 		},
 		{
 			method: "post", ID: "registerModel", summary: "Registers a model. Needs enable_model_api.", answers: jsonType,
+			kinds:    slices.Concat(loading(), []fault.Kind{fault.ModelNotFound, fault.MethodNotAllowed, fault.BadJSON}),
 			statuses: []int{200, 202, 210, 400, 404, 409, 500},
 			parameters: []apiParameter{
 				{In: "query", Name: "url", Description: "The archive: a name in the model store, a folder, or a URL that allowed_urls lets in.", Required: true, Schema: apiSchema{Type: "string"}},
@@ -295,27 +299,37 @@ func modelPaths() []apiPath {
 		queryParam("synchronous", "boolean", false, "Whether to answer only when it is done."),
 		queryParam("timeout", "integer", -1, "Not used."),
 	}
+	noModel := []fault.Kind{fault.ModelNotFound, fault.VersionNotFound}
 	ops := func(prefix, which string, at ...apiParameter) []apiOperation {
 		return []apiOperation{
-			{method: "get", ID: prefix + "describeModel", summary: "Describes " + which + " of a model.", answers: jsonType, parameters: at, statuses: []int{200, 404, 500}},
+			{method: "get", ID: prefix + "describeModel", summary: "Describes " + which + " of a model.", answers: jsonType, parameters: at, statuses: []int{200, 404, 500}, kinds: append(noModel, asking()...)},
 			{
 				method: "put", ID: prefix + "setAutoScale", summary: "Changes the number of workers of " + which + ".", answers: jsonType,
 				parameters: slices.Concat(at, scaling, waiting), statuses: []int{200, 202, 210, 400, 404, 500},
+				kinds: append(noModel, fault.StartFailed, fault.LoadFailed, fault.NoDevices, fault.MemoryGuard, fault.Draining, fault.Conflict),
 			},
 			{
 				method: "delete", ID: prefix + "unregisterModel", summary: "Unregisters " + which + ". Needs enable_model_api.", answers: jsonType,
-				parameters: slices.Concat(at, waiting), statuses: []int{200, 202, 404, 408, 500},
+				parameters: slices.Concat(at, waiting), statuses: []int{200, 202, 404, 408, 500}, kinds: append(noModel, fault.MethodNotAllowed, fault.InvalidVersion, fault.Conflict),
 			},
 		}
 	}
 	return []apiPath{
 		{"/models/{model_name}", ops("", "the default version", name)},
-		{"/models/{model_name}/{model_version}", ops("version_", "a version", name, version)},
+		{versionPath, ops("version_", "a version", name, version)},
 		{"/models/{model_name}/{model_version}/set-default", []apiOperation{{
 			method: "put", ID: "setDefault", summary: "Makes a version the default one.", answers: jsonType,
-			parameters: []apiParameter{name, version}, statuses: []int{200, 404, 500},
+			parameters: []apiParameter{name, version}, statuses: []int{200, 404, 500}, kinds: noModel,
 		}}},
 	}
+}
+
+// versionPath is where a version is administered.
+const versionPath = "/models/{model_name}/{model_version}"
+
+// asking is how asking a handler to describe itself may fail (customized=true).
+func asking() []fault.Kind {
+	return []fault.Kind{fault.NoWorker, fault.NoReadyWorker, fault.Overloaded, fault.HandlerFailed, fault.BackendDied, fault.ResponseTimeout, fault.QueueTimeout}
 }
 
 func pathParam(name, what string) apiParameter {

@@ -55,6 +55,7 @@ func (a *API) describeLoaded(port Port) ([]byte, error) {
 		Inference: port == Inference || port == Joint, Management: port == Management || port == Joint, Extra: map[string]json.RawMessage{},
 	}
 	opts.ModelAPI = a.opts.ModelAPI && opts.Inference
+	opts.SharedMemory = a.opts.Protocol.SharesMemory()
 	opts.Models = a.loadedModels()
 	managementKey := ""
 	if opts.Keys {
@@ -67,16 +68,25 @@ func (a *API) describeLoaded(port Port) ([]byte, error) {
 	if opts.Keys && !opts.Inference {
 		paths[0].ops[0].key = managementKey
 	}
+	if port != MetricsPort {
+		paths = append(paths, selfPaths()...)
+	}
 	if opts.Management {
-		paths = slices.Concat(paths, withKey(managementKey, modelsPath()), withKey(managementKey, modelPaths()...))
+		paths = slices.Concat(paths, withKey(managementKey, modelsPath()), withKey(managementKey, withOptions(modelPaths())...), withKey(managementKey, kservePath()))
 		if a.opts.Admin != nil {
-			paths = slices.Concat(paths, withKey(managementKey, adminPaths()...))
+			paths = slices.Concat(paths, withKey(managementKey, a.adminPaths()...))
+		}
+		if opts.Keys {
+			paths = append(paths, rotationPath())
 		}
 	}
 	if a.opts.Metrics != nil && (port == MetricsPort || port == Joint) {
 		paths = append(paths, metricsPath())
 	}
 	for _, p := range paths {
+		if port == Joint && p.path == versionPath {
+			continue // it is the inference API's there, which has no such route
+		}
 		for i := range p.ops {
 			p.ops[i].live = true
 			p.ops[i].parameters = withExamples(p.ops[i].parameters, opts.Models)
@@ -113,6 +123,59 @@ func probePaths() []apiPath {
 			queryParam("verbose", "string", nil, "Tells how each model is."), queryParam("model", "string", nil, "Asks about one model alone."),
 			queryParam("version", "string", nil, "Its version.")),
 	}
+}
+
+// selfPaths are TorchServe's descriptions of the API. No key protects them.
+func selfPaths() []apiPath {
+	describe := func(path, method, id string) apiPath {
+		return apiPath{path, []apiOperation{{method: method, ID: id, summary: "Describes the API, as TorchServe does.", answers: jsonType, statuses: []int{statusOK}, open: true}}}
+	}
+	return []apiPath{describe("/", "options", "apiDescription"), describe("/api-description", "get", "apiDescriptionAgain")}
+}
+
+// withOptions adds to the routes of models that OPTIONS describes them, which TorchServe's own descriptions leave out.
+func withOptions(paths []apiPath) []apiPath {
+	for i := range paths {
+		first := &paths[i].ops[0]
+		op := apiOperation{
+			method: "options", ID: first.ID + "_options", summary: "Describes how a model is administered, as TorchServe does.", answers: jsonType,
+			statuses: []int{statusOK}, kinds: []fault.Kind{fault.ModelNotFound, fault.VersionNotFound},
+		}
+		for _, p := range first.parameters {
+			if p.In == "path" {
+				op.parameters = append(op.parameters, p)
+			}
+		}
+		paths[i].ops = append(paths[i].ops, op)
+		if first.method == "get" {
+			first.parameters = append(slices.Clone(first.parameters),
+				queryParam("customized", "boolean", false, "Whether the model's handler is asked to describe itself, too."),
+				queryParam("details", "boolean", false, "Whether to tell what TorchServe does not."))
+		}
+		if strings.HasSuffix(paths[i].path, "/set-default") {
+			get := op
+			get.method, get.ID, get.summary = "get", "describeDefault", "Describes the default version of a model, as TorchServe does."
+			paths[i].ops = append(paths[i].ops, get)
+		}
+	}
+	return paths
+}
+
+// kservePath is the state of a model as KServe's version 1 has it.
+func kservePath() apiPath {
+	return apiPath{"/v1/models/{model_name}", []apiOperation{{
+		method: "get", ID: "kserve1Model", summary: "Says whether a model has workers, as KServe's version 1 has it.", answers: jsonType,
+		parameters: []apiParameter{pathParam("model_name", "The model's name.")}, statuses: []int{statusOK}, kinds: []fault.Kind{fault.ModelNotFound},
+	}}}
+}
+
+// rotationPath is where a key is made anew, with a key of its own.
+func rotationPath() apiPath {
+	kind := apiParameter{In: "query", Name: "type", Description: "Which key.", Required: true, Schema: apiSchema{Type: "string", Enum: []string{"inference", "management"}}}
+	return apiPath{tokenPath, []apiOperation{{
+		method: "get", ID: "rotateKey", summary: "Makes a key anew, and writes it to key_file.json. It needs the API key of that file.", parameters: []apiParameter{kind},
+		statuses: []int{statusOK}, kinds: []fault.Kind{fault.InvalidKey},
+	}}}
 }
 
 // withExamples gives the parameters of paths the name and version of a model as examples.
@@ -154,8 +217,14 @@ func (a *API) loadedModels() []openapi.Model {
 // liveResponses are an operation's answers as they are: JSON of any form, and any failure with TorchServe's error object.
 func (o *apiOperation) liveResponses() map[string]apiResponse {
 	all := map[string]apiResponse{"default": response(firstErrorStatus, "")}
+	if !o.open {
+		o.failures(all)
+	}
 	for _, status := range o.statuses {
 		r := response(status, o.answers)
+		if had, is := all[strconv.Itoa(status)]; is {
+			r = had
+		}
 		switch {
 		case status == statusNotModified:
 			r = apiResponse{Description: "It is as the client has it."}
@@ -165,4 +234,28 @@ func (o *apiOperation) liveResponses() map[string]apiResponse {
 		all[strconv.Itoa(status)] = r
 	}
 	return all
+}
+
+// failures adds the statuses by which an operation may fail, with the reasons behind each.
+func (o *apiOperation) failures(responses map[string]apiResponse) {
+	kinds := slices.Concat(o.kinds, openapi.AnyRequest())
+	if o.key != "" {
+		kinds = append(kinds, fault.InvalidKey)
+	}
+	reasons := map[int][]string{}
+	for _, k := range kinds {
+		status := fault.HTTPStatus(fault.New(k, "", nil))
+		if !slices.Contains(reasons[status], k.String()) {
+			reasons[status] = append(reasons[status], k.String())
+		}
+	}
+	for status, why := range reasons {
+		slices.Sort(why)
+		r := response(status, "")
+		r.Description = "It failed: " + strings.Join(why, ", ") + "."
+		if status == statusTooLarge { // that answer has no body
+			r.Content = nil
+		}
+		responses[strconv.Itoa(status)] = r
+	}
 }

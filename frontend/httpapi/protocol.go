@@ -13,75 +13,29 @@ import (
 
 // protocol serves the Open Inference Protocol as its own clients know it. What only TorchServe has below /v2 is left to others.
 func (a *API) protocol(q *request) (answer, bool, error) {
-	s := q.segments
 	if !q.protocol {
 		return answer{}, false, nil
 	}
-	var ans answer
-	var err error
-	switch n := len(s); {
-	case n == 2:
-		ans, err = a.read(q, func() (any, error) { return a.opts.Protocol.Metadata(), nil })
-	case s[2] == "health" && n == 4 && s[3] == "live":
-		ans, err = a.read(q, func() (any, error) { return map[string]bool{"live": true}, nil })
-	case s[2] == "health" && n == 4 && s[3] == "ready":
-		ans, err = a.protocolReady(q)
-	case s[2] == "models" && n == 4 && s[3] == "stats":
-		ans, err = a.read(q, func() (any, error) { return a.opts.Protocol.Stats(infer.ModelRef{}) })
-	case s[2] == "models" && n > 3:
-		return a.protocolModel(q)
-	case s[2] == "repository":
-		ans, err = a.repository(q)
-	case s[2] == "logging" && n == 3:
-		ans, err = a.settings(q, func() any { return a.opts.Protocol.LogSettings() }, a.opts.Protocol.ChangeLog)
-	case s[2] == "trace" && n == 4 && s[3] == "setting":
-		ans, err = a.traceSettings(q, "")
-	case s[2] == "systemsharedmemory":
-		ans, err = a.sharedMemory(q)
-	case s[2] == "cudasharedmemory":
-		ans, err = cudaSharedMemory(q)
-	default:
-		err = notFound()
+	s := q.segments
+	if isTorchServes(s, q.head.Method) {
+		return answer{}, false, nil
 	}
-	return ans, true, err
-}
-
-// protocolModel serves what is below /v2/models/M, and a version.
-func (a *API) protocolModel(q *request) (answer, bool, error) {
-	ref, rest := infer.ModelRef{Name: q.segments[3]}, q.segments[4:]
-	if len(rest) > 1 && rest[0] == "versions" {
-		ref.Version, rest = rest[1], rest[2:]
-		if ref.Version == "" {
-			return answer{}, true, a.noSuchVersion(ref)
+	var ref infer.ModelRef
+	if len(s) > protocolModelAt && s[2] == "models" {
+		ref.Name = s[protocolModelAt]
+		if len(s) > protocolVersionAt && s[protocolVersionAt-1] == "versions" {
+			if ref.Version = s[protocolVersionAt]; ref.Version == "" {
+				return answer{}, true, a.noSuchVersion(ref)
+			}
 		}
 	}
-	var ans answer
-	var err error
-	switch what := strings.Join(rest, "/"); {
-	case what == "infer" && q.head.Method == http.MethodPost:
-		ans, err = a.infer(q, ref)
-	case (what == "infer" || what == "explain") && ref.Version == "":
-		return answer{}, false, nil // TorchServe's
-	case what == "":
-		ans, err = a.read(q, func() (any, error) { return a.opts.Protocol.Model(ref) })
-	case what == "ready":
-		ans, err = a.modelReady(q, ref)
-	case what == "config":
-		ans, err = a.read(q, func() (any, error) { return a.opts.Protocol.Config(ref) })
-	case what == "stats":
-		ans, err = a.read(q, func() (any, error) { return a.opts.Protocol.Stats(ref) })
-	case what == "generate":
-		ans, err = a.generate(q, ref)
-	case what == "generate_stream":
-		ans, err = a.generateStream(q, ref)
-	case what == "trace/setting":
-		if _, err = a.opts.Models.Describe(ref); err == nil {
-			ans, err = a.traceSettings(q, ref.Name)
+	for i := range a.protocolTable {
+		if r := &a.protocolTable[i]; matches(r.segments, s) {
+			ans, err := r.serve(q, ref)
+			return ans, true, err
 		}
-	default:
-		err = notFound()
 	}
-	return ans, true, err
+	return answer{}, true, notFound()
 }
 
 // read answers a GET with a value's JSON.

@@ -96,6 +96,9 @@ func (a *API) serve(q *request) (answer, error) {
 	if ans, done, err := a.authorize(q); done || err != nil {
 		return ans, err
 	}
+	if err := a.refuse(q); err != nil {
+		return answer{}, err
+	}
 	if err := a.readBody(q); err != nil {
 		return answer{}, err
 	}
@@ -145,10 +148,16 @@ func (a *API) fail(q *request, err error) {
 		a.sendTooLarge(q)
 		return
 	}
-	a.dropBody(q)
+	early := fault.Refused(err) && a.answersEarly(q)
+	if !early {
+		a.dropBody(q)
+	}
 	p := problemOf(err)
 	a.logFailure(q.http.Context(), q, p)
 	a.sendProblem(q, p)
+	if early && http.NewResponseController(q.w).Flush() == nil {
+		a.dropBody(q)
+	}
 }
 
 func (a *API) logFailure(ctx context.Context, q *request, p *problem) {

@@ -51,30 +51,40 @@ func (a *API) inference(q *request) (answer, bool, error) {
 	if !isInference(q.segments) {
 		return answer{}, false, nil
 	}
-	var ans answer
-	var err error
+	if q.segments[1] == "ping" {
+		ans, err := a.ping()
+		return ans, true, err
+	}
+	to, how, err := a.wanted(q)
+	if err != nil {
+		return answer{}, true, err
+	}
+	ans, err := a.predict(q, to, how)
+	return ans, true, err
+}
+
+// wanted says what a request of the inference API is for, and what its route does differently.
+func (a *API) wanted(q *request) (target, options, error) {
 	switch s, n := q.segments, len(q.segments); {
-	case s[1] == "ping":
-		ans, err = a.ping()
 	case s[1] == "predictions", s[1] == "explanations":
-		ans, err = a.predictions(q, s[1] == "explanations")
-	case s[1] == "invocations" && n == 2:
-		ans, err = a.invocations(q)
+		return predictions(s)
+	case s[1] == "invocations" && n == 2: // SageMaker's
+		params, err := queryOf(q.head.Target)
+		return a.startupModel(param(params, "model_name")), options{query: true}, err
 	case s[1] == "models" && s[3] == "invoke":
-		ans, err = a.predict(q, a.startupModel(s[2], true), options{query: true})
+		return a.startupModel(s[2], true), options{query: true}, nil
 	case s[1] == "invocations", s[1] == "models":
-		err = notFound()
+		return target{}, options{}, notFound()
 	case s[1] == "v1" && s[n-1] != "predict":
 		name, _, _ := strings.Cut(s[3], ":")
-		ans, err = a.predict(q, target{name: name, named: true}, options{explain: explains(!strings.Contains(s[3], ":predict"))})
+		return target{name: name, named: true}, options{explain: explains(!strings.Contains(s[3], ":predict"))}, nil
 	case s[1] == "v2" && n == 5:
-		ans, err = a.predict(q, target{name: s[3], named: true}, options{explain: explains(s[4] == "explain")})
+		return target{name: s[3], named: true}, options{explain: explains(s[4] == "explain")}, nil
 	case n == 4:
-		ans, err = a.predict(q, target{name: s[1], named: true, version: s[2], versioned: true}, options{query: true})
+		return target{name: s[1], named: true, version: s[2], versioned: true}, options{query: true}, nil
 	default:
-		ans, err = a.predict(q, target{name: s[1], named: true}, options{query: true})
+		return target{name: s[1], named: true}, options{query: true}, nil
 	}
-	return ans, true, err
 }
 
 // ping answers whether the default versions have the workers that they should have.
@@ -87,27 +97,17 @@ func (a *API) ping() (answer, error) {
 	return ans, nil
 }
 
-// predictions serves /predictions/M and /explanations/M, a version and anything after it.
-func (a *API) predictions(q *request, explain bool) (answer, error) {
-	s := q.segments
+// predictions is wanted for /predictions/M and /explanations/M, a version and anything after it.
+func predictions(s []string) (target, options, error) {
 	if len(s) < 3 {
-		return answer{}, notFound()
+		return target{}, options{}, notFound()
 	}
 	to := target{name: s[2], named: true}
 	if len(s) > 3 {
 		to.version, to.versioned = s[3], true
 	}
 	path := strings.Join(s[min(len(s), 4):], "/")
-	return a.predict(q, to, options{explain: explains(explain), path: &path})
-}
-
-// invocations serves SageMaker's route.
-func (a *API) invocations(q *request) (answer, error) {
-	params, err := queryOf(q.head.Target)
-	if err != nil {
-		return answer{}, err
-	}
-	return a.predict(q, a.startupModel(param(params, "model_name")), options{query: true})
+	return to, options{explain: explains(s[1] == "explanations"), path: &path}, nil
 }
 
 // startupModel fills a missing name in when only one model was loaded at start.
@@ -176,10 +176,14 @@ func (a *API) predict(q *request, to target, how options) (answer, error) {
 		return out.last(res, err)
 	}
 	if err != nil {
-		return answer{}, unavailable(err, ref, "inference", " If this is a sequence inference, please check if it is closed, or expired; "+
-			"or exceeds maxSequenceJobQueueSize")
+		return answer{}, noWorker(err, ref)
 	}
 	return handlerAnswer(res)
+}
+
+// noWorker gives a refusal to predict TorchServe's words.
+func noWorker(err error, ref infer.ModelRef) error {
+	return unavailable(err, ref, "inference", " If this is a sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize")
 }
 
 // noSuchVersion is the answer to an empty version, which TorchServe looks for like any other.

@@ -25,6 +25,13 @@ type tuningAnswer struct {
 	Bounds  tuningLimits `json:"bounds"`
 	Frozen  bool         `json:"frozen"`
 	Config  string       `json:"config"` // what keeps it, as lines of model-config.yaml
+	// Workers has each worker's own, where the requests of a sequence go to one worker: Now, and Config, are the smallest and the shortest of them.
+	Workers []tuningWorker `json:"workers,omitempty"`
+}
+
+type tuningWorker struct {
+	Worker int `json:"worker"`
+	tuningLimits
 }
 
 type tuningLimits struct {
@@ -67,10 +74,14 @@ func (a *API) adminTuning(q *request, model string, params []pair) (answer, erro
 	if err != nil {
 		return answer{}, err //nolint:wrapcheck // the same
 	}
-	return marshal(tuningAnswer{
+	told := tuningAnswer{
 		Model: model, Version: d.Ref.Version, Goal: milliseconds(t.Goal), Frozen: t.Frozen,
 		Now:    tuningLimits{t.Size, milliseconds(t.Delay)},
 		Bounds: tuningLimits{t.MostSize, milliseconds(t.MostDelay)},
 		Config: fmt.Sprintf("batchSize: %d\nmaxBatchDelay: %d\n", t.Size, (t.Delay+time.Millisecond-1)/time.Millisecond),
-	})
+	}
+	for _, w := range t.Workers {
+		told.Workers = append(told.Workers, tuningWorker{w.Worker, tuningLimits{w.Size, milliseconds(w.Delay)}})
+	}
+	return marshal(told)
 }

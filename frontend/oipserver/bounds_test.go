@@ -1,12 +1,15 @@
 package oipserver
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flambeau-serve/flambeau/frontend/oip"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
@@ -92,7 +95,7 @@ func TestSharedMemoryIsOfTheBudget(t *testing.T) {
 
 func TestTraceFilesAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace")
-	w := &traceWriter{path: path}
+	w := &traceWriter{path: path, most: defaultTraceBytes}
 	const extra = 3
 	for n := range int64(traceParts + extra) {
 		if n == 2 {
@@ -113,6 +116,89 @@ func TestTraceFilesAreBounded(t *testing.T) {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
+}
+
+// TestTraceFilesAreBoundedByTheirSize, the one for all as well as those with so many each; every file stays a JSON array, and the newest traces are there.
+func TestTraceFilesAreBoundedByTheirSize(t *testing.T) {
+	const most, traces = 64 << 10, 3000
+	for _, frequency := range []int64{0, 1 << 30, 7} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "trace")
+		w := newTraceWriter(path, most, slog.New(slog.DiscardHandler))
+		largest, newest := int64(0), -1
+		for n := range int64(traces) {
+			if n == traces/2 {
+				w.flush(t)
+				if err := os.Remove(filepath.Join(dir, anyFile(t, dir))); err != nil { // somebody takes one away
+					t.Fatal(err)
+				}
+			}
+			w.traces <- &trace{number: n, ref: infer.ModelRef{Name: "m", Version: "1"}, frequency: frequency}
+			if n%100 == 0 {
+				w.flush(t)
+				largest = max(largest, sizeOf(t, dir))
+			}
+		}
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+		if largest = max(largest, sizeOf(t, dir)); largest > most || largest < most/8 {
+			t.Errorf("every %d: %d bytes, and %d are the most", frequency, largest, most)
+		}
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []struct{ ID int }
+			if err := json.Unmarshal(text, &all); err != nil {
+				t.Fatalf("every %d, %s: %v", frequency, f.Name(), err)
+			}
+			newest = max(newest, all[len(all)-1].ID)
+		}
+		if newest != traces-1 {
+			t.Errorf("every %d: the newest trace is %d", frequency, newest)
+		}
+	}
+}
+
+// flush waits until what was put is written.
+func (w *traceWriter) flush(t *testing.T) {
+	t.Helper()
+	for range 10000 {
+		if len(w.traces) == 0 {
+			return
+		}
+		<-time.After(time.Millisecond)
+	}
+	t.Fatal("the traces are not written")
+}
+
+func anyFile(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	return files[0].Name()
+}
+
+func sizeOf(t *testing.T, dir string) (sum int64) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err == nil { // else it is gone meanwhile
+			sum += info.Size()
+		}
+	}
+	return sum
 }
 
 // TestTraceSettingsGoWithTheirModel however it goes.

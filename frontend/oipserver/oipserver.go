@@ -57,9 +57,10 @@ type Options struct {
 	// Sequence are the names of the headers that carry sequences; the dispatcher's.
 	Sequence dispatch.SequenceHeaders
 
-	Logging   Logging      // nil: what is logged cannot be changed
-	TraceFile string       // of traced requests; "": none can be traced
-	Logger    *slog.Logger // nil: nothing is logged
+	Logging    Logging      // nil: what is logged cannot be changed
+	TraceFile  string       // of traced requests; "": none can be traced
+	TraceBytes int64        // of all files of them together; 0 means 256 MiB
+	Logger     *slog.Logger // nil: nothing is logged
 
 	// SharedMemory is the folder where the system has its shared memory objects; "": clients cannot use any.
 	SharedMemory   string
@@ -130,7 +131,7 @@ func New(opts Options) (*Server, error) {
 	s.startLog = s.logLevels()
 	var writer *traceWriter
 	if opts.TraceFile != "" {
-		writer = newTraceWriter(opts.TraceFile, opts.Logger)
+		writer = newTraceWriter(opts.TraceFile, opts.TraceBytes, opts.Logger)
 	}
 	s.tracer = newTracer(opts.TraceFile, writer)
 	if opts.SharedMemory != "" {

@@ -54,6 +54,9 @@ const statusNotImplemented = 501
 // statusForbidden is what clients get that are not on this machine.
 const statusForbidden = 403
 
+// SharesMemory says whether clients may register shared memory.
+func (s *Server) SharesMemory() bool { return s.memory != nil }
+
 // MayShare refuses clients on other machines, which have no shared memory with this one. The network and the address are those of the client as package net
 // has them.
 func (s *Server) MayShare(network, address string) error {

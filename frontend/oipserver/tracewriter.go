@@ -1,6 +1,7 @@
 package oipserver
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -16,9 +17,14 @@ const traceBacklog = 1024
 // traceParts is how many of the files with so many traces each are kept, the newest ones.
 const traceParts = 1000
 
-// traceWriter writes traces into files from a goroutine of its own. Each file is a whole JSON array at any moment.
+// defaultTraceBytes is how large all the files together may become.
+const defaultTraceBytes = 256 << 20
+
+// traceWriter writes traces into files from a goroutine of its own. Each file is a whole JSON array at any moment. A quarter of the bytes that there may be
+// is for the one file of those that are all in one, a quarter for the one before it, and the rest for the files with so many each.
 type traceWriter struct {
 	path   string
+	most   int64 // bytes of all files together
 	log    *slog.Logger
 	traces chan *trace
 	quit   chan struct{} // closed by close
@@ -28,6 +34,7 @@ type traceWriter struct {
 	main    *traceFile // of those that are all in one file
 	part    *traceFile // the latest of those with so many each
 	parts   int        // how many of those there were
+	kept    []int64    // the sizes of those that are there and complete, the oldest first
 	failing bool       // the last write did; told once
 }
 
@@ -39,8 +46,8 @@ type traceFile struct {
 }
 
 // newTraceWriter starts a writer; close must be called.
-func newTraceWriter(path string, log *slog.Logger) *traceWriter {
-	w := &traceWriter{path: path, log: log, traces: make(chan *trace, traceBacklog), quit: make(chan struct{}), done: make(chan struct{})}
+func newTraceWriter(path string, most int64, log *slog.Logger) *traceWriter {
+	w := &traceWriter{path: path, most: cmp.Or(most, defaultTraceBytes), log: log, traces: make(chan *trace, traceBacklog), quit: make(chan struct{}), done: make(chan struct{})}
 	go w.run()
 	return w
 }
@@ -86,12 +93,12 @@ func (w *traceWriter) write(t *trace) error {
 		return err
 	}
 	if t.frequency == 0 {
-		if w.main == nil {
-			if w.main, err = createTraceFile(w.path); err != nil {
-				return err
-			}
+		return w.writeMain(text)
+	}
+	if w.part != nil && w.part.end+int64(len(text)) > w.most/shareOfPart {
+		if err := w.endPart(); err != nil {
+			return err
 		}
-		return w.main.add(text)
 	}
 	if w.part == nil {
 		if err := w.nextPart(); err != nil {
@@ -100,18 +107,55 @@ func (w *traceWriter) write(t *trace) error {
 	}
 	err = w.part.add(text)
 	if w.part.count >= t.frequency {
-		err = errors.Join(err, w.part.file.Close())
-		w.part = nil
+		err = errors.Join(err, w.endPart())
 	}
 	return err
 }
 
-// nextPart begins a file, and removes the oldest one when there are too many.
-func (w *traceWriter) nextPart() (err error) {
-	if old := w.parts - traceParts; old >= 0 {
-		if err := os.Remove(w.partPath(old)); err != nil && !errors.Is(err, fs.ErrNotExist) { // somebody may have taken it away
+// endPart closes the latest file of those with so many each.
+func (w *traceWriter) endPart() error {
+	err := w.part.file.Close()
+	w.kept = append(w.kept, w.part.end)
+	w.part = nil
+	return err
+}
+
+// The shares of the bytes of all files.
+const (
+	shareOfMain = 4 // of the file of those that are all in one, and of the one before it
+	shareOfPart = 8 // of one of the files with so many each, which have two quarters together
+)
+
+// writeMain writes into the one file. When that is full it becomes the one before, and a new one is begun.
+func (w *traceWriter) writeMain(text []byte) error {
+	if w.main != nil && w.main.end+int64(len(text)) > w.most/shareOfMain {
+		full := w.main
+		w.main = nil
+		if err := errors.Join(full.file.Close(), os.Rename(w.path, w.path+".old")); err != nil && !errors.Is(err, fs.ErrNotExist) { // somebody may have taken it away
 			return err
 		}
+	}
+	if w.main == nil {
+		var err error
+		if w.main, err = createTraceFile(w.path); err != nil {
+			return err
+		}
+	}
+	return w.main.add(text)
+}
+
+// nextPart begins a file, and removes the oldest ones when there are too many, or they are too large together.
+func (w *traceWriter) nextPart() (err error) {
+	var sum int64
+	for _, size := range w.kept {
+		sum += size
+	}
+	for len(w.kept) >= traceParts || len(w.kept) > 0 && sum+w.most/shareOfPart > w.most/2 {
+		if err := os.Remove(w.partPath(w.parts - len(w.kept))); err != nil && !errors.Is(err, fs.ErrNotExist) { // the same
+			return err
+		}
+		sum -= w.kept[0]
+		w.kept = w.kept[1:]
 	}
 	if w.part, err = createTraceFile(w.partPath(w.parts)); err != nil {
 		return err

@@ -34,7 +34,9 @@ type Options struct {
 	Inference bool
 	// ModelAPI adds that clients of the protocol may load and unload models; both need the management key.
 	ModelAPI bool
-	Models   []Model
+	// SharedMemory adds that local clients may register regions of it.
+	SharedMemory bool
+	Models       []Model
 	// Extra are path items that are described elsewhere, as JSON, by their paths.
 	Extra map[string]json.RawMessage
 	// Management says that operations of Extra need the management key, by the security scheme's name ManagementKey.
@@ -87,6 +89,7 @@ func Build(opts Options) ([]byte, error) {
 	if opts.Inference {
 		doc.Tags = b.models()
 		b.server()
+		b.rest()
 	}
 	for path, item := range opts.Extra {
 		b.paths[path] = item
@@ -155,12 +158,18 @@ func (b *builder) model(m *Model, versioned bool) {
 		of = "version " + m.Version + " of " + of
 		id += "_" + m.Version
 	}
-	b.paths["/predictions/"+name+suffix] = object{"post": b.predict(m, b.id("predict", id), of)}
+	b.paths["/predictions/"+name+suffix] = object{"post": b.predict(m, b.id("predict", id), of), "options": b.describe(m, b.id("describe", id), of)}
 	b.paths[protocol+"/infer"] = object{"post": b.infer(m, b.id("infer", id), of)}
 	if generates(m) {
 		b.paths[protocol+"/generate"] = object{"post": b.generate(m, b.id("generate", id), of, false)}
 		b.paths[protocol+"/generate_stream"] = object{"post": b.generate(m, b.id("generate_stream", id), of, true)}
 	}
+}
+
+// describe describes OPTIONS of a model, where TorchServe describes it.
+func (b *builder) describe(m *Model, id, of string) object {
+	answer := object{"description": "An OpenAPI document.", "content": object{jsonType: object{"schema": object{"type": "object"}}}}
+	return b.operation(m, id, "Describe "+of+", as TorchServe does.", b.failures(object{ok: answer}, false, fault.ModelNotFound, fault.VersionNotFound))
 }
 
 // id makes an operation identifier that no other operation has, of characters that programs may use in names.
@@ -187,41 +196,55 @@ func (b *builder) operation(m *Model, id, summary string, responses object) obje
 	return op
 }
 
-// failures adds the responses of kinds of faults to those of an operation, one for each status.
+// failures adds the responses of kinds of faults, and of those that any request may have, to the responses of an operation: one for each status.
 func (b *builder) failures(responses object, protocol bool, kinds ...fault.Kind) object {
+	kinds = slices.Concat(kinds, AnyRequest())
 	if b.opts.Keys {
 		kinds = append(kinds, fault.InvalidKey)
 	}
-	reasons := map[int][]string{}
+	reasons := map[int][]fault.Kind{}
 	for _, k := range kinds {
 		status := fault.HTTPStatus(fault.New(k, "", nil))
-		if !slices.Contains(reasons[status], k.String()) {
-			reasons[status] = append(reasons[status], k.String())
+		if !slices.Contains(reasons[status], k) {
+			reasons[status] = append(reasons[status], k)
 		}
 	}
 	for status, why := range reasons {
-		slices.Sort(why)
-		responses[strconv.Itoa(status)] = b.failure(status, protocol, why)
+		responses[strconv.Itoa(status)] = b.failure(status, protocol, why...)
 	}
 	return responses
 }
 
+// AnyRequest are the faults that a request may have wherever it is sent to.
+func AnyRequest() []fault.Kind {
+	return []fault.Kind{fault.BadRequest, fault.BadEscape, fault.TooLarge, fault.ServerBytes, fault.Internal}
+}
+
 // failure refers to the response of a status and its reasons.
-func (b *builder) failure(status int, protocol bool, why []string) object {
+func (b *builder) failure(status int, protocol bool, kinds ...fault.Kind) object {
+	var why []string
+	again := false
+	for _, k := range kinds {
+		_, later := fault.RetryDelay(fault.New(k, "", nil))
+		why, again = append(why, k.String()), again || later
+	}
+	slices.Sort(why)
 	schema := "Error"
 	if protocol {
 		schema = "ProtocolError"
 	}
 	name := schema + "_" + strconv.Itoa(status) + "_" + strings.Join(why, "_")
 	headers := object{
-		"X-Flambeau-Reason": object{"description": "The reason in a word.", "schema": object{"type": "string"}},
-		"X-Flambeau-Hint":   object{"description": "What can be done about it.", "schema": object{"type": "string"}},
+		"X-Flambeau-Reason":  object{"description": "The reason in a word.", "schema": object{"type": "string"}},
+		"X-Flambeau-Hint":    object{"description": "What can be done about it.", "schema": object{"type": "string"}},
+		"X-Flambeau-Numbers": object{"description": "The figures behind a refusal.", "schema": object{"type": "string"}},
+		"X-Flambeau-Setting": object{"description": "The setting that would change a refusal, and where that is.", "schema": object{"type": "string"}},
 	}
-	if status == fault.HTTPStatus(fault.New(fault.Overloaded, "", nil)) {
+	if again {
 		headers["Retry-After"] = object{"description": "Seconds until the request may be sent again.", "schema": object{"type": "integer", "minimum": 0}}
 	}
 	response := object{"description": "It failed: " + strings.Join(why, ", ") + ".", "headers": headers}
-	if status != fault.HTTPStatus(fault.New(fault.TooLarge, "", nil)) { // that answer has no body
+	if protocol || status != fault.HTTPStatus(fault.New(fault.TooLarge, "", nil)) { // that answer has no body elsewhere
 		response["content"] = object{jsonType: object{"schema": ref(schema)}}
 	}
 	b.responses[name] = response

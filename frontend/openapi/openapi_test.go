@@ -183,6 +183,38 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// TestAnswersAreTyped: what a model gives is described with the names, types and shapes of its outputs, by either route.
+func TestAnswersAreTyped(t *testing.T) {
+	t.Parallel()
+	doc, _ := build(t, Options{Title: "Flambeau", Version: "1", Inference: true, Models: models()})
+	number := map[string]any{"type": []any{"number", "null"}}
+	row := map[string]any{"type": "array", "minItems": 2.0, "maxItems": 2.0, "items": number}
+	sum := at(t, doc, "paths", "/predictions/addsub", "post", "responses", "200", "content", jsonType, "schema", "properties", "SUM")
+	if diff := cmp.Diff([]any{map[string]any{"type": "array", "items": row}, row}, at(t, sum, "anyOf")); diff != "" {
+		t.Error(diff)
+	}
+	if text, _ := at(t, sum, "description").(string); !strings.Contains(text, "FP32 of shape [-1, 2]") {
+		t.Errorf("it is described as %q", text)
+	}
+	outputs := at(t, doc, "paths", "/v2/models/addsub/infer", "post", "responses", "200", "content", jsonType, "schema", "properties", "outputs", "items", "anyOf")
+	all, _ := outputs.([]any)
+	if len(all) != 2 {
+		t.Fatalf("one output, as it is or its best classes: %v", outputs)
+	}
+	for i, want := range []string{"FP32", bytesType} {
+		properties := at(t, all[i], "properties")
+		if got := at(t, properties, "datatype", "const"); got != want || at(t, properties, "name", "const") != "SUM" {
+			t.Errorf("%d: %v", i, properties)
+		}
+	}
+	if diff := cmp.Diff([]any{map[string]any{"type": "integer", "minimum": 0.0}, map[string]any{"const": 2.0}}, at(t, all[0], "properties", "shape", "prefixItems")); diff != "" {
+		t.Error(diff)
+	}
+	if _, exact := answeredPort(&backend.Port{Name: "any", DataType: "FP32", Shape: []int64{-1}})["properties"].(object)["shape"].(object)["prefixItems"]; exact {
+		t.Error("an output that may have any shape is described as a row")
+	}
+}
+
 func tagOf(t *testing.T, doc map[string]any, name string) map[string]any {
 	t.Helper()
 	tags, _ := at(t, doc, "tags").([]any)

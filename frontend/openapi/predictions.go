@@ -18,12 +18,13 @@ const (
 	ok         = "200"
 )
 
-// working are the failures that any request to a model may have.
+// working are the failures that any request to a model may have: all that there are, but those of the management API and those that nobody is left to read.
 func working() []fault.Kind {
-	return []fault.Kind{
-		fault.BadRequest, fault.ModelNotFound, fault.VersionNotFound, fault.TooLarge, fault.NoWorker, fault.Overloaded, fault.Draining, fault.HandlerFailed,
-		fault.BackendDied, fault.ResponseTimeout, fault.ResponseTooLarge, fault.ClientTimeout, fault.BackendOutOfMemory, fault.Internal,
+	elsewhere := []fault.Kind{
+		fault.RouteNotFound, fault.MethodNotAllowed, fault.InvalidKey, fault.BadForm, fault.BadJSON, fault.Conflict, fault.InvalidModel, fault.InvalidVersion,
+		fault.DownloadFailed, fault.DependencyFailed, fault.NoDevices, fault.Cancelled,
 	}
+	return slices.DeleteFunc(fault.Kinds(), func(k fault.Kind) bool { return slices.Contains(elsewhere, k) })
 }
 
 // predict describes POST /predictions/NAME.
@@ -159,7 +160,7 @@ func onnxAnswer(m *Model) object {
 	}
 	properties := object{}
 	for i := range m.Ports.Outputs {
-		properties[m.Ports.Outputs[i].Name] = object{}
+		properties[m.Ports.Outputs[i].Name] = answered(&m.Ports.Outputs[i])
 	}
 	return object{
 		jsonType: object{"schema": object{"type": "object", "description": "An array for each output.", "properties": properties}},

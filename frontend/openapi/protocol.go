@@ -1,6 +1,10 @@
 package openapi
 
 import (
+	"maps"
+	"strconv"
+	"strings"
+
 	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
@@ -11,7 +15,7 @@ const headerLength = "Inference-Header-Content-Length"
 func (b *builder) infer(m *Model, id, of string) object {
 	answer := object{"description": "The outputs. They are " + binaryType + ", with the header " + headerLength + ", when the request asks for raw tensors."}
 	responses := b.failures(object{ok: answer}, true, append(working(), fault.BadForm)...)
-	responses["415"] = b.failure(statusUnsupported, true, []string{fault.BadRequest.String()})
+	responses["415"] = b.failure(statusUnsupported, true, fault.BadRequest)
 	op := b.operation(m, id, "Run an inference of the Open Inference Protocol on "+of+".", responses)
 	request, response := object{"schema": ref("InferRequest")}, object{"schema": ref("InferResponse")}
 	if described(m) {
@@ -34,8 +38,13 @@ func (b *builder) infer(m *Model, id, of string) object {
 	return op
 }
 
-// statusUnsupported is HTTP's for a Content-Encoding that is not known.
-const statusUnsupported = 415
+// statusForbidden is what clients on other machines read who ask for shared memory, statusUnsupported is HTTP's for a Content-Encoding that is not known,
+// statusUnavailable for what is not ready.
+const (
+	statusForbidden   = 403
+	statusUnsupported = 415
+	statusUnavailable = 503
+)
 
 // described says whether the model tells what its tensors are.
 func described(m *Model) bool { return m.Ports != nil && len(m.Ports.Inputs) > 0 }
@@ -72,16 +81,18 @@ func inferBody(m *Model) object {
 }
 
 func inferResponse(m *Model) object {
-	names := list{}
+	outputs := list{}
 	for i := range m.Ports.Outputs {
-		names = append(names, m.Ports.Outputs[i].Name)
+		p := &m.Ports.Outputs[i]
+		outputs = append(outputs, answeredPort(p))
+		if p.DataType != bytesType {
+			outputs = append(outputs, classified(p))
+		}
 	}
-	tensor := tensorSchema()
-	if len(names) > 0 {
-		properties, _ := tensor["properties"].(object)
-		properties["name"] = object{"enum": names}
+	if len(outputs) == 0 {
+		return inferResponseSchema(tensorSchema())
 	}
-	return inferResponseSchema(tensor)
+	return inferResponseSchema(object{"anyOf": outputs})
 }
 
 func inferRequestSchema() object {
@@ -140,7 +151,7 @@ func (b *builder) generate(m *Model, id, of string, stream bool) object {
 		summary = "Generate with " + of + ", as a stream."
 	}
 	responses := b.failures(object{ok: answer}, true, working()...)
-	responses["415"] = b.failure(statusUnsupported, true, []string{fault.BadRequest.String()})
+	responses["415"] = b.failure(statusUnsupported, true, fault.BadRequest)
 	properties, required, example := object{}, list{}, object{}
 	if described(m) {
 		for i := range m.Ports.Inputs {
@@ -174,21 +185,22 @@ func (b *builder) server() {
 	}
 	get("/ping", "ping", "Say whether the models have the workers that they should have.", object{
 		"type": "object", "required": list{"status"}, "properties": object{"status": object{"enum": list{"Healthy", "Unhealthy"}}},
-	}, false, fault.Internal)
+	}, false)
+	b.alsoAnswers("/ping", fault.HTTPStatus(fault.New(fault.Internal, "", nil)))
 	get("/v2", "protocolServer", "Describe the server.", object{
 		"type": "object", "required": list{"name", "version", "extensions"},
 		"properties": object{"name": object{"type": "string"}, "version": object{"type": "string"}, "extensions": object{"type": "array", "items": object{"type": "string"}}},
 	}, true)
 	get("/v2/health/live", "protocolLive", "Say that the server runs.", flag("live"), true)
 	get("/v2/health/ready", "protocolReady", "Say whether inferences can be taken.", flag("ready"), true)
-	b.alsoUnavailable("/v2/health/ready", flag("ready"))
+	b.alsoAnswers("/v2/health/ready", statusUnavailable)
 	get("/v2/models/stats", "protocolStatistics", "Tell what all models have done.", thing, true)
 	const one, version = "/v2/models/{model_name}", "/v2/models/{model_name}/versions/{model_version}"
 	for _, path := range []string{one, version} {
 		id := map[string]string{one: "", version: "Version"}[path]
 		get(path, "protocolModel"+id, "Describe a model: its versions, inputs and outputs.", modelSchema(), true, fault.ModelNotFound, fault.VersionNotFound)
 		get(path+"/ready", "protocolReady"+id+"Model", "Say whether a model has a worker that is ready.", flag("ready"), true, fault.ModelNotFound, fault.VersionNotFound)
-		b.alsoUnavailable(path+"/ready", flag("ready"))
+		b.alsoAnswers(path+"/ready", statusUnavailable)
 		get(path+"/config", "protocolConfig"+id, "Tell how a model runs.", thing, true, fault.ModelNotFound, fault.VersionNotFound)
 		get(path+"/stats", "protocolStatistics"+id+"Model", "Tell what a model has done.", thing, true, fault.ModelNotFound, fault.VersionNotFound)
 		for _, what := range []string{"", "/ready", "/config", "/stats"} {
@@ -200,14 +212,62 @@ func (b *builder) server() {
 	b.repository()
 	b.settings("/v2/logging", "protocolLogging", "what is logged")
 	b.settings("/v2/trace/setting", "protocolTracing", "what is traced")
+	b.settings(one+"/trace/setting", "protocolModelTracing", "what is traced of a model", fault.ModelNotFound)
+	b.settings(version+"/trace/setting", "protocolVersionModelTracing", "what is traced of a model", fault.ModelNotFound, fault.VersionNotFound)
+	if b.opts.SharedMemory {
+		b.sharedMemory()
+	}
 }
 
-// alsoUnavailable adds the answer of what is not ready, which has the form of a success.
-func (b *builder) alsoUnavailable(path string, schema object) {
+// sharedMemory describes the regions of memory that local clients register.
+func (b *builder) sharedMemory() {
+	const memory = "/v2/systemsharedmemory"
+	named := list{object{
+		"name": "region_name", "in": "path", "required": true, "description": "The region's name.", "schema": object{"type": "string", "minLength": 1}, "example": "none",
+	}}
+	add := func(method, path, id, summary string, body, answer object) {
+		done := object{"description": "It is done.", "content": object{jsonType: object{"schema": answer}}}
+		responses := b.failures(object{ok: done}, true)
+		responses[strconv.Itoa(statusForbidden)] = b.failure(statusForbidden, true, fault.BadRequest, fault.BadEscape)
+		op := b.operation(nil, id, summary, responses)
+		if b.opts.Keys {
+			op["security"] = list{object{ManagementKey: list{}}}
+		}
+		if body != nil {
+			op["requestBody"] = object{"required": true, "content": object{jsonType: object{"schema": body}}}
+		}
+		item := object{method: op}
+		if strings.Contains(path, "{") {
+			item["parameters"] = named
+		}
+		b.paths[memory+path] = item
+	}
+	text, count := object{"type": "string"}, object{"type": "integer", "minimum": 0}
+	region := object{"type": "object", "properties": object{"name": text, "key": text, "offset": count, "byte_size": count}}
+	regions := object{"type": "array", "items": region}
+	body := object{"type": "object", "required": list{"key", "byte_size"}, "properties": object{"key": text, "offset": count, "byte_size": count}}
+	add("get", "/status", "protocolRegions", "List the regions of shared memory.", nil, regions)
+	add("post", "/unregister", "protocolForgetRegions", "Forget all regions.", nil, object{"type": "object"})
+	add("get", "/region/{region_name}/status", "protocolRegion", "Describe a region.", nil, regions)
+	add("post", "/region/{region_name}/register", "protocolTakeRegion", "Register a region of /dev/shm.", body, object{"type": "object"})
+	add("post", "/region/{region_name}/unregister", "protocolForgetRegion", "Forget a region.", nil, object{"type": "object"})
+}
+
+// alsoAnswers adds the status of what is not as it should be, whose answer has the form of a success, or of a failure.
+func (b *builder) alsoAnswers(path string, status int) {
 	item, _ := b.paths[path].(object)
 	op, _ := item["get"].(object)
 	responses, _ := op["responses"].(object)
-	responses["503"] = object{"description": "It is not ready.", "content": object{jsonType: object{"schema": schema}}}
+	well, _ := responses[ok].(object)
+	content, _ := well["content"].(object)
+	success, _ := content[jsonType].(object)
+	failure := "Error"
+	if path != "/ping" {
+		failure = "ProtocolError"
+	}
+	responses[strconv.Itoa(status)] = object{
+		"description": "It is not as it should be.", "content": object{jsonType: object{"schema": object{"anyOf": list{success["schema"], ref(failure)}}}},
+	}
 }
 
 // repository describes the index of models.
@@ -219,7 +279,11 @@ func (b *builder) repository() {
 	op["requestBody"] = object{"content": object{jsonType: object{"schema": object{
 		"type": "object", "properties": object{"ready": object{"type": "boolean", "description": "Only those that are ready."}},
 	}}}}
-	b.paths["/v2/repository/index"] = object{"post": op}
+	all := b.operation(nil, "protocolIndexAll", "List the models.", b.failures(object{ok: answer}, true))
+	b.paths["/v2/repository/index"] = object{"get": all, "post": op}
+	b.paths["/v2/repository/{repository_name}/index"] = object{
+		"get": renamed(all, "protocolNamedIndexAll"), "post": renamed(op, "protocolNamedIndex"), "parameters": list{repositoryName()},
+	}
 	if !b.opts.ModelAPI {
 		return
 	}
@@ -232,15 +296,39 @@ func (b *builder) repository() {
 			op["security"] = list{object{ManagementKey: list{}}}
 		}
 		b.paths["/v2/repository/models/{model_name}/"+what] = object{"post": op, "parameters": b.pathParameters(false)}
+		b.paths["/v2/repository/{repository_name}/models/{model_name}/"+what] = object{
+			"post": renamed(op, "protocol_named_"+what), "parameters": append(list{repositoryName()}, b.pathParameters(false)...),
+		}
+	}
+}
+
+// renamed is an operation that is there under another path, too.
+func renamed(op object, id string) object {
+	other := maps.Clone(op)
+	other["operationId"] = id
+	return other
+}
+
+func repositoryName() object {
+	return object{
+		"name": "repository_name", "in": "path", "required": true, "description": "There is one repository, whatever its name.",
+		"schema": object{"type": "string", "minLength": 1}, "example": "store",
 	}
 }
 
 // settings describes the protocol's settings, which are read and changed at the same place.
-func (b *builder) settings(path, id, summary string) {
+func (b *builder) settings(path, id, summary string, kinds ...fault.Kind) {
 	answer := object{"description": "The settings as they are.", "content": object{jsonType: object{"schema": object{"type": "object"}}}}
-	change := b.operation(nil, id+"Change", "Change "+summary+".", b.failures(object{ok: answer}, true, fault.BadRequest))
+	change := b.operation(nil, id+"Change", "Change "+summary+".", b.failures(object{ok: answer}, true, append(kinds, fault.BadRequest, fault.MethodNotAllowed)...))
+	if b.opts.Keys {
+		change["security"] = list{object{ManagementKey: list{}}}
+	}
 	change["requestBody"] = object{"content": object{jsonType: object{"schema": object{"type": "object"}}}}
-	b.paths[path] = object{"get": b.operation(nil, id, "Tell "+summary+".", b.failures(object{ok: answer}, true)), "post": change}
+	item := object{"get": b.operation(nil, id, "Tell "+summary+".", b.failures(object{ok: answer}, true, kinds...)), "post": change}
+	if strings.Contains(path, "{") {
+		item["parameters"] = b.pathParameters(strings.Contains(path, "{model_version}"))
+	}
+	b.paths[path] = item
 }
 
 // pathParameters are the name of a model and, if need be, a version, with those that are loaded as examples.

@@ -2,6 +2,8 @@ package openapi
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
@@ -155,4 +157,90 @@ func portExample(p *backend.Port) (object, bool) {
 	}
 	_, v := element(p.DataType)
 	return object{"name": p.Name, "datatype": p.DataType, "shape": dims, "data": slices.Repeat(list{v}, int(count))}, true
+}
+
+// answered is the schema of an output in an object of nested arrays.
+func answered(p *backend.Port) object {
+	s := object{"description": p.DataType + " of shape " + shapeText(p.Shape) + ": nested arrays, without the first dimension when the request had none. A number that JSON does not know is null."}
+	if !isExact(p) {
+		return s
+	}
+	whole := nestedAnswer(p.DataType, p.Shape)
+	s["anyOf"] = list{whole}
+	if len(p.Shape) > 0 {
+		s["anyOf"] = list{whole, nestedAnswer(p.DataType, p.Shape[1:])}
+	}
+	return s
+}
+
+// isExact says whether an output is as it is described: what is no tensor in a model is described as texts, and one that may have any shape as a row.
+func isExact(p *backend.Port) bool {
+	return p.DataType != bytesType && (len(p.Shape) != 1 || p.Shape[0] >= 0)
+}
+
+// nestedAnswer is the schema of nested arrays of a shape that a model has made.
+func nestedAnswer(datatype string, shape []int64) object {
+	s := madeElement(datatype)
+	for _, d := range slices.Backward(shape) {
+		s = object{"type": "array", "items": s}
+		if d >= 0 {
+			s["minItems"], s["maxItems"] = d, d
+		}
+	}
+	return s
+}
+
+// madeElement is the schema of one element that a model has made: a float may be infinite, or no number.
+func madeElement(datatype string) object {
+	s, _ := element(datatype)
+	if s["type"] == "number" {
+		return object{"type": list{"number", "null"}}
+	}
+	return s
+}
+
+func shapeText(shape []int64) string {
+	parts := make([]string, len(shape))
+	for i, d := range shape {
+		parts[i] = strconv.FormatInt(d, 10)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// answeredPort is the schema of an output of the protocol.
+func answeredPort(p *backend.Port) object {
+	shape := object{"type": "array", "description": shapeText(p.Shape) + ", where -1 is any length.", "items": object{"type": "integer", "minimum": 0}}
+	if isExact(p) {
+		dims := list{}
+		for _, d := range p.Shape {
+			if d < 0 {
+				dims = append(dims, object{"type": "integer", "minimum": 0})
+			} else {
+				dims = append(dims, object{"const": d})
+			}
+		}
+		shape["minItems"], shape["maxItems"] = len(dims), len(dims)
+		if len(dims) > 0 {
+			shape["prefixItems"] = dims
+		}
+	}
+	return object{
+		"type": "object", "required": list{"name", "datatype", "shape"},
+		"properties": object{
+			"name": object{"const": p.Name}, "datatype": object{"const": p.DataType}, "shape": shape,
+			"data": object{"type": "array", "items": madeElement(p.DataType)}, "parameters": object{"type": "object"},
+		},
+	}
+}
+
+// classified is the schema of an output of which the best classes were asked for.
+func classified(p *backend.Port) object {
+	return object{
+		"type": "object", "required": list{"name", "datatype", "shape"},
+		"properties": object{
+			"name": object{"const": p.Name}, "datatype": object{"const": bytesType, "description": "With the parameter classification: score:index, or score:index:label."},
+			"shape": object{"type": "array", "items": object{"type": "integer", "minimum": 0}},
+			"data":  object{"type": "array", "items": object{"type": "string"}}, "parameters": object{"type": "object"},
+		},
+	}
 }

@@ -2,6 +2,7 @@ package poison
 
 import (
 	"errors"
+	"math"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 )
@@ -16,9 +17,13 @@ type crash interface {
 
 // Past is what has become of a request so far. Its zero value is that of a request that no worker has had.
 type Past struct {
-	Tries  int // workers that have had it
+	Tries  int // workers that were to have it, and ended
+	Unsent int // of them, those that were not given it
 	Deaths int // of them, those that may have ended because of it
 }
+
+// Suspect says that the request may have ended a worker: that worker had it.
+func (p Past) Suspect() bool { return p.Tries > p.Unsent }
 
 // Facts are what is known about a request that got an error in place of an answer.
 type Facts struct {
@@ -32,7 +37,8 @@ type Facts struct {
 
 // Decision is what becomes of the request.
 type Decision struct {
-	Retry bool   // it is given to a worker again, alone, before everything that waits
+	Retry bool   // it is given to a worker again, before everything that waits
+	With  int    // how many requests that next try may have at the same time, this one included: 1 is alone; 0 for a request that is under no suspicion
 	Blame bool   // it has ended its worker: Book.Killed is to be called, with Past.Deaths as Death.Workers
 	Past  Past   // for the next decision
 	Err   error  // what it is answered with, if it is not retried
@@ -45,12 +51,28 @@ const (
 	mostAlone = 2 // when it was alone, and somebody else has ended the worker
 )
 
+// fewSuspects is up to how many requests are tried one by one after the worker that had them has ended.
+const fewSuspects = 8
+
+// share is how many of those that were together on a worker may be so on the next one, after so many tries.
+//
+// To find the one that ends workers among n costs runs in which nobody else may have the worker, and workers that it ends. One by one that is n runs and one
+// worker, which a few can afford. Of many, groups of about √n are tried, and then those of the group that has ended its worker one by one: about 2√n
+// runs and two workers. Halves would be fewer runs still, and a worker for each halving: a start takes longer than many runs, and each ends those that
+// were with it another time, of which nobody has more than mostTries.
+func share(n, tries int) int {
+	if n <= fewSuspects || tries > 1 {
+		return 1
+	}
+	return int(math.Ceil(math.Sqrt(float64(n))))
+}
+
 // Decide says what becomes of a request whose batch has failed. These are all the rules:
 //
 //   - Only the end of a worker is a reason to try again. A time limit, a refusal or the handler's own error is an answer.
 //   - A request that the worker was not given is tried again, whatever else is so.
 //   - A request of which something was answered, which belongs to a sequence, or whose model forbids it, is not.
-//   - A request that was with others is tried again, alone.
+//   - A request that was with others is tried again: alone or, if these were many, first with a few of them.
 //   - A request that was alone when the worker ended by itself is what ended it. It is answered, and remembered.
 //   - A request that was alone when somebody else ended the worker is tried again, once.
 func Decide(f Facts, past Past) Decision {
@@ -61,14 +83,20 @@ func Decide(f Facts, past Past) Decision {
 	d.Past.Tries++
 	bound := f.Begun || f.Sequence // to what it has begun, or to the worker that is gone
 	if f.Undelivered {
+		d.Past.Unsent++
 		d.Retry = !bound && d.Past.Tries < mostTries
+		if d.Past.Suspect() {
+			d.With = 1
+		}
 		return d
 	}
 	var c crash
 	known := errors.As(f.Err, &c)
 	alone := f.Batch <= 1 && (!known || c.Together() <= 1)
 	d.How = f.Err.Error()
+	d.With = 1
 	if known {
+		d.With = share(max(f.Batch, c.Together()), d.Past.Tries-d.Past.Unsent)
 		d.How = c.Error()
 		if !c.ByOthers() {
 			d.Past.Deaths++

@@ -3,6 +3,7 @@ package poison
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -50,7 +51,11 @@ func TestDecide(t *testing.T) {
 		"out of memory, alone":                   {Facts{Err: memory, Batch: 1}, Past{}, false, true, 1, ""},
 		"beside another batch":                   {Facts{Err: died(backend.CrashSignal, 2), Batch: 1}, Past{}, true, false, 1, ""},
 		"beside another batch, again":            {Facts{Err: died(backend.CrashSignal, 2), Batch: 1}, suspected, true, false, 2, ""},
-		"beside another batch, for ever":         {Facts{Err: died(backend.CrashSignal, 2), Batch: 1}, Past{2, 2}, false, false, 3, "each time"},
+		"beside another batch, for ever":         {Facts{Err: died(backend.CrashSignal, 2), Batch: 1}, Past{Tries: 2, Deaths: 2}, false, false, 3, "each time"},
+		"beside a late one":                      {Facts{Err: died(backend.CrashLate, 5), Batch: 1}, Past{}, true, false, 0, ""},
+		"beside a late one, again":               {Facts{Err: died(backend.CrashLate, 5), Batch: 1}, once, true, false, 0, ""},
+		"beside a late one, for ever":            {Facts{Err: died(backend.CrashLate, 5), Batch: 1}, Past{Tries: 2}, false, false, 0, "each time"},
+		"beside a late one, not to be tried":     {Facts{Err: died(backend.CrashLate, 5), Batch: 1, Never: true}, Past{}, false, false, 0, "`retry` forbids"},
 		"killed by an operator":                  {Facts{Err: kill, Batch: 1}, Past{}, true, false, 0, ""},
 		"killed by an operator, twice":           {Facts{Err: kill, Batch: 1}, once, false, false, 0, "each time"},
 		"killed by an operator, in a batch":      {Facts{Err: died(backend.CrashKilled, 8), Batch: 8}, Past{}, true, false, 0, ""},
@@ -90,6 +95,71 @@ func TestDecide(t *testing.T) {
 		}
 		if was, ok := errors.AsType[*fault.Error](tc.facts.Err); !ok || was.Hint != "" {
 			t.Errorf("%s: an error that others have, too, was changed", name)
+		}
+	}
+}
+
+// TestWith says with how many others a request is tried again.
+func TestWith(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		facts   Facts
+		past    Past
+		with    int
+		suspect bool
+	}{
+		"few":                           {Facts{Err: died(backend.CrashSignal, 8), Batch: 8}, Past{}, 1, true},
+		"many":                          {Facts{Err: died(backend.CrashSignal, 9), Batch: 1}, Past{}, 3, true},
+		"very many":                     {Facts{Err: died(backend.CrashSignal, 1000), Batch: 1}, Past{}, 32, true},
+		"many, again":                   {Facts{Err: died(backend.CrashSignal, 32), Batch: 1}, Past{Tries: 1, Deaths: 1}, 1, true},
+		"many, after it was not sent":   {Facts{Err: died(backend.CrashSignal, 64), Batch: 1}, Past{Tries: 1, Unsent: 1}, 8, true},
+		"a large batch":                 {Facts{Err: died(backend.CrashSignal, 64), Batch: 64}, Past{}, 8, true},
+		"nothing is known":              {Facts{Err: fault.New(fault.BackendDied, "Worker died.", nil), Batch: 64}, Past{}, 1, true},
+		"not sent":                      {Facts{Err: died(backend.CrashSignal, 64), Batch: 1, Undelivered: true}, Past{}, 0, false},
+		"not sent, but suspect already": {Facts{Err: died(backend.CrashSignal, 64), Batch: 1, Undelivered: true}, Past{Tries: 1}, 1, true},
+	} {
+		if d := Decide(tc.facts, tc.past); !d.Retry || d.With != tc.with || d.Past.Suspect() != tc.suspect {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
+// TestOneOfMany looks for the request that ends workers among as many as there may be: by groups and then one by one, with two more workers and no more
+// runs than the rule says.
+func TestOneOfMany(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 400; n++ {
+		for _, killer := range []int{0, n / 2, n - 1} {
+			together := make([]int, n)
+			for i := range together {
+				together[i] = i
+			}
+			past, with := make([]Past, n), make([]int, n)
+			deaths, runs := 0, 0
+			for waiting := together; len(waiting) > 0; runs++ {
+				group := waiting
+				if runs > 0 {
+					group = waiting[:min(with[waiting[0]], len(waiting))]
+				}
+				waiting = waiting[len(group):]
+				if !slices.Contains(group, killer) {
+					continue
+				}
+				deaths++
+				var again []int
+				for _, i := range group {
+					d := Decide(Facts{Err: died(backend.CrashSignal, len(group)), Batch: 1}, past[i])
+					if past[i], with[i] = d.Past, d.With; d.Retry {
+						again = append(again, i)
+					} else if i != killer || !d.Blame || len(group) != 1 {
+						t.Fatalf("%d requests, %d ends workers: %d is given up: %+v", n, killer, i, d)
+					}
+				}
+				waiting = append(again, waiting...)
+			}
+			if most := 2*int(math.Ceil(math.Sqrt(float64(n)))) + fewSuspects; runs > most || deaths > 3 || n <= fewSuspects && deaths > 2 {
+				t.Fatalf("%d requests, %d ends workers: %d runs, %d deaths", n, killer, runs, deaths)
+			}
 		}
 	}
 }

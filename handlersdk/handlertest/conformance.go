@@ -34,7 +34,7 @@ func RunConformance(t *testing.T, path string, opts Options) {
 		run  func(*testing.T, string, Options)
 	}{
 		{"by hand", byHand},
-		{"load and stop", loadAndStop},
+		{startPart, loadAndStop},
 		{"batches", batches},
 		{"failures", failures},
 		{"frames of later versions", laterFrames},
@@ -42,9 +42,14 @@ func RunConformance(t *testing.T, path string, opts Options) {
 		{"lifeline", lifeline},
 		{"end of the stream", streamEnd},
 	} {
-		t.Run(part.name, func(t *testing.T) { part.run(t, path, opts) })
+		if !t.Run(part.name, func(t *testing.T) { part.run(t, path, opts) }) && part.name == startPart {
+			t.Log("the rest needs a program that starts, loads and stops, and was not run")
+			return
+		}
 	}
 }
+
+const startPart = "load and stop"
 
 // byHand starts it without the server: it must say so and end, and take nobody with it.
 func byHand(t *testing.T, path string, opts Options) {

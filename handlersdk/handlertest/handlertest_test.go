@@ -26,6 +26,8 @@ func TestMain(m *testing.M) {
 		handlersdk.Serve(&upper{})
 	case "exit":
 		os.Exit(0)
+	case "rich":
+		handlersdk.Serve(&rich{})
 	default:
 		handlersdk.Serve(&upper{streams: mode == "streams"})
 	}
@@ -104,7 +106,7 @@ func TestBroken(t *testing.T) {
 func TestConformanceFinds(t *testing.T) {
 	t.Parallel()
 	for mode, says := range map[string][]string{
-		"noise": {`its handshake is "hello\n"`}, "exit": {"it gave no handshake", "started by hand it has to say"}, "wrong": {"item 0 of 1", "refused: answered"},
+		"noise": {`its handshake is "hello\n"`, "call handlersdk.Serve first", "was not run"}, "exit": {"it gave no handshake", "started by hand it has to say"}, "wrong": {"item 0 of 1", "refused: answered"},
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=TestBroken") //nolint:gosec // this binary
 		cmd.Env = append(os.Environ(), envBroken+"="+mode)

@@ -196,7 +196,7 @@ func (p *Plugin) connect(handshake *os.File) error {
 	parts := strings.Split(strings.TrimSpace(line), "|")
 	want := fmt.Sprintf("1|%d|unix", backendv1.ProtocolVersion)
 	if len(parts) < fields || strings.Join(parts[:3], "|") != want || parts[4] != "grpc" {
-		return fmt.Errorf("its handshake is %q, and has to be %s|SOCKET|grpc", line, want)
+		return fmt.Errorf("its handshake is %q, and has to be %s|SOCKET|grpc: nothing may be printed before that (in Go, call handlersdk.Serve first thing in main)", line, want)
 	}
 	p.conn, err = grpc.NewClient("unix:"+parts[3], grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit), grpc.MaxCallSendMsgSize(messageLimit)))

@@ -52,7 +52,24 @@ func TakeHandshake() (*os.File, error) {
 	// The log has its copy as fd 1; a program that the handler starts is not to hold the lifeline or a second copy.
 	syscall.CloseOnExec(backendv1.StdoutFD)
 	syscall.CloseOnExec(backendv1.LifelineFD)
+	syscall.CloseOnExec(backendv1.FramesFD) // whatever it is: it is not for others
 	return os.NewFile(uintptr(fd), "handshake"), nil
+}
+
+// takeSocket takes a descriptor over that has to be a socket: no program that the handler starts is to have it.
+func takeSocket(fd int) (*os.File, error) {
+	var about syscall.Stat_t
+	if err := syscall.Fstat(fd, &about); err != nil {
+		return nil, fmt.Errorf("descriptor %d is not open: %w", fd, err)
+	}
+	if about.Mode&syscall.S_IFMT != syscall.S_IFSOCK {
+		return nil, fmt.Errorf("descriptor %d is no socket", fd)
+	}
+	syscall.CloseOnExec(fd)
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	return os.NewFile(uintptr(fd), "frames"), nil
 }
 
 // WatchLifeline kills the process group of this process when the lifeline ends, that is when the server is gone: it does

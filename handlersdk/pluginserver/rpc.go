@@ -34,11 +34,40 @@ func (s *rpc) Load(ctx context.Context, req *backendv1.LoadRequest) (*backendv1.
 	}
 	// No code of a user has run yet, and go-plugin has put its own pipes here by now.
 	os.Stdout, os.Stderr = s.stdout, s.stderr
+	link := s.link(int(req.GetFramesFd())) // before the user's code, which may start programs
 	resp, err := s.opts.Backend.Load(ctx, req)
+	features := resp.GetFeatures()
 	s.mu.Lock()
-	s.concurrent = slices.Contains(resp.GetFeatures(), backendv1.FeatureConcurrent)
+	s.concurrent = slices.Contains(features, backendv1.FeatureConcurrent) || slices.Contains(features, backendv1.FeatureAhead)
+	s.streamed = link != nil
 	s.mu.Unlock()
+	switch {
+	case link == nil:
+	case err != nil || resp.GetFailure() != nil:
+		_ = link.Close() // nothing was sent on it
+	default:
+		resp.Features = append(resp.Features, backendv1.FeatureSocket)
+		go s.serveLink(link) // until the server ends it, or this process
+	}
 	return resp, err
+}
+
+// link opens the socket that the server offers, if it does. One that cannot be used is none: there is the stream.
+func (s *Server) link(fd int) *frame.Link {
+	if fd <= 0 {
+		return nil
+	}
+	file, err := takeSocket(fd)
+	if err != nil {
+		s.complain("batches come by the stream, and not by the socket", err)
+		return nil
+	}
+	link, err := frame.NewLink(file, s.opts.MaxMessageBytes)
+	if err != nil {
+		s.complain("batches come by the stream, and not by the socket", err)
+		return nil
+	}
+	return link
 }
 
 // Unload implements backendv1.BackendServer. It waits for what is running.
@@ -58,7 +87,6 @@ func (s *rpc) Execute(stream grpc.BidiStreamingServer[backendv1.Frame, backendv1
 	s.mu.Lock()
 	loaded, again := s.loaded, s.streamed
 	s.streamed = s.streamed || loaded
-	maxBody, concurrent := s.maxBody, s.concurrent
 	s.mu.Unlock()
 	switch {
 	case !loaded:
@@ -66,9 +94,23 @@ func (s *rpc) Execute(stream grpc.BidiStreamingServer[backendv1.Frame, backendv1
 	case again:
 		return errors.New("execute was called before: a process has one stream")
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
+	return s.execute(stream.Context(), serverStream{stream})
+}
+
+// serveLink does for a socket what Execute does for a stream.
+func (s *Server) serveLink(link *frame.Link) {
+	_ = s.execute(context.Background(), link) // it has complained
+	_ = link.Close()                          // it is over
+}
+
+// execute runs what comes, until nothing more does. The process ends after it.
+func (s *Server) execute(ctx context.Context, c carrier) error {
+	s.mu.Lock()
+	maxBody, concurrent := s.maxBody, s.concurrent
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
 	e := &execution{
-		Server: s.Server, stream: stream, maxBody: maxBody, concurrent: concurrent,
+		Server: s, carrier: c, maxBody: maxBody, concurrent: concurrent,
 		queue:  make(chan batch, inbox),
 		cancel: make(map[uint64]context.CancelFunc),
 	}
@@ -86,6 +128,22 @@ func (s *rpc) Execute(stream grpc.BidiStreamingServer[backendv1.Frame, backendv1
 	return err
 }
 
+// carrier carries frames; one is sent at a time.
+type carrier interface {
+	Send(f frame.Buffers) error
+	Receive() ([]byte, error) // io.EOF when the server sends no more
+}
+
+// serverStream is the Execute stream.
+type serverStream struct{ grpc.ServerStream }
+
+func (s serverStream) Send(f frame.Buffers) error { return s.SendMsg(f) }
+
+func (s serverStream) Receive() (b []byte, err error) {
+	err = s.RecvMsg(&b)
+	return b, err
+}
+
 // batch is a batch on its way to Run.
 type batch struct {
 	ctx   context.Context //nolint:containedctx // of this batch, which crosses a channel
@@ -93,15 +151,15 @@ type batch struct {
 	frame []byte
 }
 
-// execution is one Execute stream.
+// execution is what comes by one stream or socket.
 type execution struct {
 	*Server
-	stream     grpc.ServerStream
+	carrier    carrier
 	maxBody    int64
 	concurrent bool       // each batch runs at once; the server bounds their number
 	queue      chan batch // for the others; closed by Execute when nothing more is received
 
-	sending sync.Mutex // one SendMsg at a time; gRPC asks for that. Guards closed
+	sending sync.Mutex // one Send at a time. Guards closed
 	closed  bool       // nothing may be sent any more
 
 	cancelMu sync.Mutex                    // guards cancel
@@ -111,8 +169,8 @@ type execution struct {
 // receive hands batches over until the server ends the stream.
 func (e *execution) receive(ctx context.Context) error {
 	for {
-		var b []byte
-		if err := e.stream.RecvMsg(&b); err != nil {
+		b, err := e.carrier.Receive()
+		if err != nil {
 			if errors.Is(err, io.EOF) || ctx.Err() != nil {
 				return nil //nolint:nilerr // the server has ended the stream, this is no failure
 			}
@@ -221,7 +279,7 @@ func (e *execution) send(f frame.Buffers) error {
 	if e.closed {
 		return errors.New("the server has ended the stream")
 	}
-	return e.stream.SendMsg(f)
+	return e.carrier.Send(f)
 }
 
 // close keeps answers that come late away from a stream that is over. It waits for one that is being sent.

@@ -101,6 +101,9 @@ func Serve(ctx context.Context, opts Options) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /predictions/{model}", s.predict)
 	mux.HandleFunc("POST /predictions", s.predict)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, statusNotFound, "ResourceNotFoundException", fmt.Sprintf("without the server there is POST /predictions/%s, and not %s %s", name, r.Method, r.URL.Path))
+	})
 	web := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	said(opts.Output, "%s answers without the server: curl -T FILE -X POST http://%s/predictions/%s", name, listener.Addr(), name)
 	said(opts.Output, "there is no queue, no batch and no limit of time; Ctrl-C ends it")
@@ -149,7 +152,10 @@ func (s *server) predict(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-const statusInternal = 500
+const (
+	statusNotFound = 404
+	statusInternal = 500
+)
 
 // itemOf makes an item of a request as the server does: a form's fields are the parts, any other body is the part "body".
 func itemOf(r *http.Request, id string) (frame.Item, error) {

@@ -111,7 +111,7 @@ func TestServe(t *testing.T) {
 		{"/predictions/m", "", "fail", 418, "no coffee"},
 		{"/predictions/m", "multipart/form-data; boundary=B", "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--B--\r\n", 201, "a=1;end"},
 		{"/predictions/m", "multipart/form-data; boundary=B", "--B\r\nnothing", 400, "BadRequest"},
-		{"/nope", "", "", 404, ""},
+		{"/nope", "", "", 404, "there is POST /predictions/m, and not POST /nope"},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+c.path, strings.NewReader(c.body))
 		if err != nil {

@@ -82,6 +82,7 @@ type Config struct {
 	Protocol         string // open_inference: auto, full or torchserve
 	SharedMemory     bool   // clients may use system shared memory
 	TraceFile        string
+	TraceBytes       int64 // of all files of traces together
 
 	// Archives.
 	MaxUnpackedBytes int64

@@ -64,10 +64,10 @@ func TestDefaults(t *testing.T) {
 		WorkerThreads: "auto", HeartbeatTimeout: 5 * time.Second, InitialWorkerPort: 9000, InitialDistributionPort: 29500, DependencyTimeout: 30 * time.Minute,
 		DecodeInput: true, LimitMaxImagePixels: true, QueueSize: 100, QueueBytes: 1 << 30, InflightBytes: 2 << 30, QueueServerBytes: 2 << 30, FairnessShare: 0.5, PoisonMemory: 10 * time.Minute, RequestHistory: true, MaxRequestBytes: 6553500, MaxResponseBytes: 6553500,
 		SequenceHeaders:  SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
-		MaxUnpackedBytes: 512 << 30, MaxDownloadBytes: 256 << 30,
+		MaxUnpackedBytes: 512 << 30, MaxDownloadBytes: 256 << 30, TraceBytes: 256 << 20,
 		Watch: true, StorePoll: 30 * time.Second, StoreSettle: 200 * time.Millisecond, StoreFolderSettle: 2 * time.Second, StoreRemoval: "auto",
 		StoreRemovalDelay: 10 * time.Second, DefaultVersionPolicy: "auto", Protocol: "auto", Swap: "dual", Batching: "adaptive", SwapMemoryGuard: true, WarmUp: "auto", ModelCheck: "warn", RollbackKeep: 1,
-		MetricsMode: "log", SystemMetrics: true, MetricsInterval: time.Minute,
+		MetricsMode: "auto", SystemMetrics: true, MetricsInterval: time.Minute,
 		Env: Environment{
 			TempDir: "/tmp", CacheDirs: noUsersCache(), PIDDir: "/tmp", LogDir: "logs", MetricsLogDir: "logs",
 		},
@@ -222,7 +222,7 @@ func TestWarnings(t *testing.T) {
 		{name: "not yet, default", file: "grpc_management_port=7071"},
 		{name: "for others", file: "NUM_WORKERS=1"},
 		{name: "half a boolean", file: "enable_model_api=yes", want: `"yes" is neither true nor false, and is taken for false`},
-		{name: "metrics mode", file: "metrics_mode=foo", want: `"foo" is none of log, prometheus, legacy; it is log then`},
+		{name: "metrics mode", file: "metrics_mode=foo", want: `"foo" is none of auto, log, prometheus, legacy; it is auto then`},
 		{name: "expiration", file: "token_expiration_min=soon", want: `"soon" is not a number of minutes; it is 60 then`},
 		{name: "twice", file: "job_queue_size=1\njob_queue_size=2", want: "line 2: job_queue_size is set again, and the value of line 1 does not count"},
 		{
@@ -310,6 +310,7 @@ ipex_gpu_enable=true
 job_queue_size=12
 job_queue_max_bytes=13
 inflight_max_bytes=113
+trace_max_bytes=1048577
 queue_max_bytes=213
 fairness_key=Header: X-Tenant
 fairness_max_share=0.25
@@ -359,7 +360,7 @@ grpc_inference_max_connection_age_ms=17
 		ResponseTimeout: 4 * s, StartupTimeout: 5 * s, WorkerStartTimeout: 6 * s, WorkerStopTimeout: 7 * s, DrainTimeout: 8 * s, ShutdownTimeout: 9 * s, DrainAccept: 3 * s,
 		Autoscale: true, AutoscaleWait: 100 * time.Millisecond, AutoscaleCalm: 30 * s, WorkerThreads: "auto", HeartbeatTimeout: 5 * s,
 		InitialWorkerPort: 9100, InitialDistributionPort: 29500, Python: "/usr/bin/python3.9", DefaultHandler: "h.py", Envelope: "kserve",
-		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, InflightBytes: 113, QueueServerBytes: 213, FairnessKey: "header:X-Tenant", FairnessShare: 0.25, PoisonMemory: 18 * s, MaxRequestBytes: 14, MaxResponseBytes: 15,
+		IPEX: true, IPEXGPU: true, QueueSize: 12, QueueBytes: 13, InflightBytes: 113, TraceBytes: 1048577, QueueServerBytes: 213, FairnessKey: "header:X-Tenant", FairnessShare: 0.25, PoisonMemory: 18 * s, MaxRequestBytes: 14, MaxResponseBytes: 15,
 		SequenceHeaders: SequenceHeaders{"ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"},
 		OpenInference:   true, Protocol: "full", MetricsMode: "prometheus", MetricsConfig: "/m.yaml", MetricsAutoDetect: true, SystemMetricsCmd: "x.py --gpu 0",
 		MetricsInterval: 16 * s, Env: Environment{

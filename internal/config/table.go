@@ -320,6 +320,8 @@ func requestOptions() []Option {
 			"objects of all programs of this user in `/dev/shm`.", func(c *Config) *bool { return &c.SharedMemory }).opens(),
 		path("trace_file", "File for the traces of requests of the Open Inference Protocol; none can be traced when it is not set. What is traced, clients say (`/v2/trace/setting`).",
 			func(c *Config) *string { return &c.TraceFile }),
+		size("trace_max_bytes", 256<<20, atLeast(1<<20), "Most bytes of the files of traces together. A file that is full becomes `FILE.old`, and the oldest traces go.",
+			func(c *Config) *int64 { return &c.TraceBytes }),
 		text("ts_header_key_sequence_id", "ts_request_sequence_id", "Header with a sequence's identifier.",
 			func(c *Config) *string { return &c.SequenceHeaders.ID }),
 		text("ts_header_key_sequence_start", "ts_request_sequence_start", "Header that begins a sequence.",
@@ -331,10 +333,11 @@ func requestOptions() []Option {
 
 func metricOptions() []Option {
 	return []Option{
-		oneOf("metrics_mode", "log", "Where metrics go: to log files only, or to `/metrics`.", []string{"log", "prometheus", "legacy"},
+		oneOf("metrics_mode", "auto", "Where metrics go: to log files only, or to `/metrics`. `auto`: `log` for the `torchserve` command; `prometheus` for `flambeau serve`, "+
+			"which then keeps what handlers measure, too, unless `metrics_config` or `model_metrics_auto_detect` says otherwise.", []string{"auto", "log", "prometheus", "legacy"},
 			func(c *Config) *string { return &c.MetricsMode }),
 		path("metrics_config", "YAML file that lists the metrics; Flambeau's own when it is not set.", func(c *Config) *string { return &c.MetricsConfig }),
-		boolean("model_metrics_auto_detect", false, "Whether metrics of handlers that the file does not list are kept.",
+		boolean("model_metrics_auto_detect", false, "Whether metrics of handlers that the file does not list are kept. What a handler counted before it failed counts.",
 			func(c *Config) *bool { return &c.MetricsAutoDetect }),
 		negated("disable_system_metrics", false, "Whether metrics of the machine are left out.", func(c *Config) *bool { return &c.SystemMetrics }),
 		text("system_metrics_cmd", "", "Command that collects metrics of the machine, which the server does itself here.",

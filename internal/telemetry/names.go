@@ -65,6 +65,7 @@ const (
 	WorkerFailures  = "flambeau_worker_failures_total"
 	AutoscaleSteps  = "flambeau_autoscale_steps_total"
 	WorkersRecycled = "flambeau_workers_recycled_total"
+	Panics          = "flambeau_panics_total"
 
 	ModelSwaps        = "flambeau_model_swaps_total"
 	ModelSwapDuration = "flambeau_model_swap_duration_seconds"
@@ -89,6 +90,7 @@ const (
 	labelState        = "state"
 	labelOutcome      = "outcome"
 	labelDirection    = "direction"
+	labelPart         = "part"
 	levelHost         = "Host"
 	levelModel        = "Model"
 	unitCount         = "Count"

@@ -11,6 +11,7 @@ type ownMetrics struct {
 	duration, queue               *prometheus.HistogramVec
 	failures, starts, breakdowns  *prometheus.CounterVec
 	depth, capacity, workerStates *prometheus.Desc
+	panics                        *prometheus.CounterVec
 }
 
 // durationBuckets are bounds in seconds: from what a small model takes to what a patient client waits.
@@ -28,11 +29,14 @@ func (m *Metrics) addOwn() error {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{labelModel, labelVersion}, labels...))
 	}
 	m.own = ownMetrics{
-		duration:     histogram(RequestDuration, "Time from taking a request to its answer, answered requests only."),
-		queue:        histogram(QueueDuration, "Time that answered requests waited in the queue."),
-		failures:     counter(Failures, "Requests to models that got no answer, by the reason; without a model when there is none of that name.", labelReason),
-		starts:       counter(WorkerStarts, "Workers that got ready, first starts and restarts."),
-		breakdowns:   counter(WorkerFailures, "Workers that ended unasked or did not get ready, by the reason.", labelReason),
+		duration:   histogram(RequestDuration, "Time from taking a request to its answer, answered requests only."),
+		queue:      histogram(QueueDuration, "Time that answered requests waited in the queue."),
+		failures:   counter(Failures, "Requests to models that got no answer, by the reason; without a model when there is none of that name.", labelReason),
+		starts:     counter(WorkerStarts, "Workers that got ready, first starts and restarts."),
+		breakdowns: counter(WorkerFailures, "Workers that ended unasked or did not get ready, by the reason.", labelReason),
+		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: Panics, Help: "Bugs of the server that cost a batch its answers, a worker, or less, and not the server itself, by where they were. Its log has their stacks.",
+		}, []string{labelPart}),
 		depth:        prometheus.NewDesc(QueueDepth, "Requests that wait in the queue.", version, nil),
 		capacity:     prometheus.NewDesc(QueueCapacity, "Requests that may wait in the queue.", version, nil),
 		workerStates: prometheus.NewDesc(Workers, "Workers by their state.", append([]string{labelModel, labelVersion}, labelState), nil),
@@ -50,6 +54,7 @@ func (m *Metrics) addOwn() error {
 		add(Failures, Counter, m.own.failures, labelModel, labelVersion, labelReason),
 		add(WorkerStarts, Counter, m.own.starts, version...),
 		add(WorkerFailures, Counter, m.own.breakdowns, labelModel, labelVersion, labelReason),
+		add(Panics, Counter, m.own.panics, labelPart),
 	} {
 		if err != nil {
 			return err
@@ -70,6 +75,18 @@ func (m *Metrics) addOwn() error {
 	m.shown = append(m.shown, &series{Family: Family{Name: QueueCapacity, Kind: Gauge, Dimensions: version}, own: true},
 		&series{Family: Family{Name: Workers, Kind: Gauge, Dimensions: []string{labelModel, labelVersion, labelState}}, own: true})
 	return nil
+}
+
+// Panicked counts a panic that was contained, of a queue or of what looks after a worker.
+func (m *Metrics) Panicked(queue bool) {
+	if m.own.panics == nil {
+		return
+	}
+	part := "worker"
+	if queue {
+		part = "queue"
+	}
+	m.own.panics.WithLabelValues(part).Inc()
 }
 
 func (o *ownMetrics) answered(model, version string, p Prediction) {

@@ -29,3 +29,19 @@ func TestWorkersThatComeAndGo(t *testing.T) {
 		t.Errorf("not forgotten:\n%s", got)
 	}
 }
+
+func TestPanicsAreCounted(t *testing.T) {
+	m, _, _ := newMetrics(t, Options{Mode: ModePrometheus})
+	if got := text(t, m, Panics); got != "" {
+		t.Errorf("it is shown although there was none:\n%s", got)
+	}
+	m.Panicked(true)
+	m.Panicked(true)
+	m.Panicked(false)
+	got := text(t, m, Panics)
+	for _, want := range []string{Panics + `{part="queue",} 2.0`, Panics + `{part="worker",} 1.0`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+}

@@ -348,6 +348,22 @@ func (a *Archive) besideSum(ctx context.Context) error {
 	return nil
 }
 
+// onnxRows is how many rows a model of ONNX says that it takes when nothing is configured.
+const onnxRows = 4
+
+// DeclaredRows says how many rows of a request the model tells that it takes, by its configuration alone; false when only the loaded model knows, or there are no rows.
+func (a *Archive) DeclaredRows() (int, bool) {
+	switch {
+	case a.Triton != nil && !a.Triton.Auto:
+		return a.Triton.MaxBatch, a.Triton.MaxBatch > 0
+	case a.Ensemble != nil:
+		return a.Ensemble.MaxBatch, a.Ensemble.MaxBatch > 0
+	case a.Manifest.Runtime == RuntimeONNX && a.Settings.BatchSize != nil && *a.Settings.BatchSize > 1:
+		return *a.Settings.BatchSize, true
+	}
+	return onnxRows, a.Manifest.Runtime == RuntimeONNX
+}
+
 // DeclaredPorts are the tensors that a config.pbtxt declares.
 func (a *Archive) DeclaredPorts() (inputs, outputs []pipeline.Port) {
 	if a.Triton == nil {

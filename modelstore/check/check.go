@@ -44,6 +44,8 @@ type Options struct {
 	MemoryBytes int64
 	// Protocol is the version of the protocol with plugins that the server speaks. 0: it is not compared.
 	Protocol int
+	// Rows tells how many rows of a request a model takes that lies beside an ensemble, false when that is not known. Nil: it is not compared.
+	Rows func(ctx context.Context, ensemble *archive.Archive, model, version string) (int, bool)
 	// TempDir is where the server unpacks archives; "" when its room is not to be looked at.
 	TempDir string
 	// Limit is how long one check may take. 0: 20 seconds.
@@ -130,6 +132,7 @@ func (c *Checker) look(ctx context.Context, s *subject) error {
 	s.labels()
 	s.configFindings(&c.opts)
 	s.tritonFindings()
+	s.ensembleFindings(ctx, &c.opts)
 	s.objects(c.opts.Env)
 	s.plugin(&c.opts)
 	s.sizes(&c.opts)

@@ -3,6 +3,7 @@ package check
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -33,7 +34,7 @@ func (s *subject) plugin(o *Options) {
 		return // a script
 	}
 	s.reading(s.files[at], func(file *os.File) {
-		version, err := protocolOf(file)
+		version, err := protocolOf(file, o.Protocol)
 		switch {
 		case err != nil:
 			s.found.add(Warning, CheckIncomplete, name, 0, "", "it cannot be read: %v", err)
@@ -47,8 +48,9 @@ func (s *subject) plugin(o *Options) {
 	})
 }
 
-// protocolOf reads the version that a program names, 0 when it names none.
-func protocolOf(r io.Reader) (int, error) {
+// protocolOf reads the version that a program names, 0 when it names none. One that speaks several names each: wanted goes before the others, then the first.
+func protocolOf(r io.Reader, wanted int) (int, error) {
+	first := 0
 	const longest = 10 // digits and the semicolon
 	in := bufio.NewReaderSize(r, 1<<20)
 	for {
@@ -64,11 +66,14 @@ func protocolOf(r io.Reader) (int, error) {
 			rest = rest[i+len(protocolMark):]
 			digits, _, ended := bytes.Cut(rest[:min(longest, len(rest))], []byte(";"))
 			if n, bad := strconv.Atoi(string(digits)); ended && bad == nil && n > 0 {
-				return n, nil
+				if n == wanted {
+					return n, nil
+				}
+				first = cmp.Or(first, n)
 			}
 		}
 		if err != nil {
-			return 0, nil //nolint:nilerr // the end of the file
+			return first, nil //nolint:nilerr // the end of the file
 		}
 		if _, err := in.Discard(len(text) - len(protocolMark) - longest); err != nil {
 			return 0, err

@@ -25,10 +25,10 @@ func TestProtocolOf(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		"": 0, "x": 0, protocolMark: 0, protocolMark + "1": 0, protocolMark + "1;": 1, protocolMark + "x;" + protocolMark + "12;34": 12, protocolMark + "-1;": 0,
-		protocolMark + "123456789012345;": 0,
+		protocolMark + "123456789012345;": 0, protocolMark + "3;" + protocolMark + "2;": 3, protocolMark + "3;" + strings.Repeat(".", 1<<20) + protocolMark + "1;": 1,
 	} {
 		for _, before := range []int{0, 100, 1<<20 - 30, 1<<20 - 27, 1<<20 - 10, 1<<20 - 1, 1 << 20, 3<<20 - 50, 3<<20 - 40} {
-			got, err := protocolOf(strings.NewReader(strings.Repeat(".", before) + text + strings.Repeat(".", before)))
+			got, err := protocolOf(strings.NewReader(strings.Repeat(".", before)+text+strings.Repeat(".", before)), 1)
 			if err != nil || got != want {
 				t.Errorf("%q behind %d bytes: %d, %v, want %d", text, before, got, err, want)
 			}
@@ -46,7 +46,7 @@ func TestPlugin(t *testing.T) {
 	// The markers in this test and in what it imports are not to be found.
 	self = bytes.ReplaceAll(self, []byte(protocolMark), bytes.Repeat([]byte("."), len(protocolMark)))
 	store, temp := t.TempDir(), t.TempDir()
-	for name, tail := range map[string]string{"good": protocolMark + "1;", "newer": protocolMark + "2;", "other": ""} {
+	for name, tail := range map[string]string{"good": protocolMark + "1;", "newer": protocolMark + "2;", "both": protocolMark + "2;" + protocolMark + "1;", "other": ""} {
 		writePlugin(t, filepath.Join(store, name, name), append(bytes.Clone(self), tail...))
 	}
 	writePlugin(t, filepath.Join(store, "script", "script"), []byte("#!/bin/sh\n"))
@@ -63,7 +63,7 @@ func TestPlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"good": "", "script": "", "newer": "error plugin_protocol newer", "other": "warning plugin_protocol other"} {
+	for name, want := range map[string]string{"good": "", "both": "", "script": "", "newer": "error plugin_protocol newer", "other": "warning plugin_protocol other"} {
 		a, err := archives.OpenEntry(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)

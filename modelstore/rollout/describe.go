@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/redact"
@@ -34,7 +35,7 @@ func (v *Version) describe(isDefault bool) Description {
 	}
 	d.State, d.Reason = summary(d.Workers, minWorkers, closing)
 	if d.Dormant = d.State == stateIdle && zeroable; d.Dormant {
-		d.Reason = "it has no workers without requests (keepAlive): the next one has a worker started"
+		d.Reason = "scaled to zero after " + spanText(s.keepAlive) + " without a request (keepAlive); the next one starts a worker"
 	}
 	if next != nil {
 		d.Updating = next.update()
@@ -50,6 +51,18 @@ func (v *Version) describe(isDefault bool) Description {
 		}
 	}
 	return d
+}
+
+// spanText is a time without the units that are zero at its end: 5m, not 5m0s.
+func spanText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 func describeAll(workers []*worker) []Worker {

@@ -1,6 +1,9 @@
 package rollout
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // TestSummary of versions: one that may be without workers does not serve while the worker that it has is not ready.
 func TestSummary(t *testing.T) {
@@ -27,6 +30,18 @@ func TestSummary(t *testing.T) {
 	} {
 		if state, reason := summary(tt.workers, tt.min, tt.closing); state != tt.state || reason != tt.reason {
 			t.Errorf("%s: %q, %q", name, state, reason)
+		}
+	}
+}
+
+func TestSpanText(t *testing.T) {
+	t.Parallel()
+	for span, want := range map[time.Duration]string{
+		30 * time.Second: "30s", 5 * time.Minute: "5m", 90 * time.Second: "1m30s", time.Hour: "1h", 10 * time.Hour: "10h", 90 * time.Minute: "1h30m",
+		time.Hour + 10*time.Second: "1h0m10s",
+	} {
+		if got := spanText(span); got != want {
+			t.Errorf("%d s: %q, want %q", span/time.Second, got, want)
 		}
 	}
 }

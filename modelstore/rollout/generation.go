@@ -52,6 +52,11 @@ func (g *generation) slots(info backend.Info) int {
 	return max(minTogether, g.settings.queueSize)
 }
 
+// terms are what its instances' batches are like.
+func (g *generation) terms(info backend.Info) terms {
+	return terms{maxBatch: max(g.settings.batchSize, 1), continuous: g.settings.continuousBatching, ahead: g.settings.takesAhead(info)}
+}
+
 // told notes what a worker says about itself.
 func (g *generation) told(info backend.Info) {
 	g.version.mu.Lock()

@@ -78,7 +78,7 @@ func (m *Manager) tend(ctx context.Context) {
 		case <-m.keeper.roused:
 			for _, v := range m.versions() {
 				if v.pool.isCalled() {
-					v.wake(ctx)
+					_ = m.contain("a worker was woken", func() { v.wake(ctx) }) // whoever waits comes by again
 				}
 			}
 			continue
@@ -91,7 +91,7 @@ func (m *Manager) tend(ctx context.Context) {
 				t = &tended{}
 				known[v] = t
 			}
-			v.tend(ctx, t, time.Now())
+			_ = m.contain("a version was looked after", func() { v.tend(ctx, t, time.Now()) })
 		}
 		for v := range known {
 			if !slices.Contains(all, v) {
@@ -290,19 +290,24 @@ func (v *Version) wake(ctx context.Context) {
 	v.changed(ctx, g, Change{Kind: ChangeScaled, Workers: 1, Reason: "0 → 1 workers: a request came"})
 	go func() {
 		defer v.manager.retiring.Done()
-		err := w.await(v.manager.life) // its start has limits of its own
-		pause := v.woken(g, w, err)
-		if pause == 0 {
-			return
-		}
-		select {
-		case <-v.retired:
-		case <-time.After(pause):
-			v.mu.Lock()
-			v.doze()
-			v.mu.Unlock()
-		}
+		_ = v.manager.contain("a worker was waited for that a request has woken", func() { v.attendWoken(g, w) })
 	}()
+}
+
+// attendWoken waits for the start of a worker that a request had started. After a failure the next request has one started once a pause is over.
+func (v *Version) attendWoken(g *generation, w *worker) {
+	err := w.await(v.manager.life) // its start has limits of its own
+	pause := v.woken(g, w, err)
+	if pause == 0 {
+		return
+	}
+	select {
+	case <-v.retired:
+	case <-time.After(pause):
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.doze()
+	}
 }
 
 // woken notes how the start of a worker went that a request had started. One that did not come up is ended, and whoever waits hears why: the next request

@@ -293,6 +293,8 @@ func TestFirstRequestWaits(t *testing.T) {
 		synctest.Wait()
 		if d := h.describe(t, "a"); len(d.Workers) != 0 || !d.Dormant || d.State != stateIdle || len(h.launcher.Live()) != 0 || !h.Healthy() {
 			t.Errorf("after the keepAlive: %+v", d)
+		} else if d.Reason != "scaled to zero after 30s without a request (keepAlive); the next one starts a worker" {
+			t.Errorf("the reason: %q", d.Reason)
 		}
 		if got := c.take(ChangeScaled); len(got) != 1 || got[0].Reason != "1 → 0 workers: no request for 30s (keepAlive)" {
 			t.Errorf("%+v", got)

@@ -91,6 +91,8 @@ type Options struct {
 	Output func(ref infer.ModelRef, workerID int, line backend.OutputLine)
 	// Loaded is called when a worker became ready; may be nil.
 	Loaded func(ref infer.ModelRef, workerID int, took time.Duration)
+	// Panicked is told of each panic that was contained: it has cost a worker, or less. It must not block. Nil logs it.
+	Panicked func(error)
 }
 
 // Manager holds the registered models. Its methods are safe for concurrent use.

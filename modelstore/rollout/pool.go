@@ -42,8 +42,15 @@ type hope struct {
 // waiter is an Acquire that waits.
 type waiter struct {
 	worker int          // whose slot it wants; anyWorker for any
-	alone  bool         // it wants all the slots of an instance
+	alone  int          // it wants an instance for itself, with so many slots; 0: it does not
 	given  chan *member // holds one; closed when there is no hope for one
+
+	// The pool's mu guards what follows, until it was given a member.
+	passing bool        // it takes what is there, and does not wait
+	beside  bool        // it has waited long enough, and takes what others have, too
+	timer   *time.Timer // ends its patience, or makes it look again
+	got     int         // slots that it was given, alone
+	hold    *hold       // what keeps the others away from them; nil if nothing does
 }
 
 // anyWorker is no worker's identifier.
@@ -55,11 +62,16 @@ type member struct {
 	worker     int
 	generation int
 	terms      terms
-	slots      int           // batches that it runs at the same time
-	used       int           // slots that are handed out; the pool's mu guards it and leaving
-	leaving    bool          // takes nothing new
-	reserved   *waiter       // who is to have it alone once it has nothing to do: nobody else gets a slot of it; the pool's mu guards it
-	released   chan struct{} // closed when it is leaving and no slot is handed out
+	slots      int       // batches that it runs at the same time
+	used       int       // slots that are handed out; the pool's mu guards it, apart and leaving
+	apart      bool      // one that has a single slot is had by somebody for himself
+	leaving    bool      // takes nothing new
+	reserved   *waiter   // who is to have it alone once it has nothing to do: nobody else gets a slot of it; the pool's mu guards it and what follows
+	reservedAt time.Time // since when
+	hold       *hold     // somebody has it for himself
+	// It is not reserved before these moments: since others had to wait until a moment ago, and since it did not come to an end with what it had.
+	sharedUntil, longUntil time.Time
+	released               chan struct{} // closed when it is leaving and no slot is handed out
 	// overdue is closed when the instance let a batch run into its time limit and is not to be used any more.
 	overdue chan struct{}
 	once    sync.Once // guards overdue
@@ -73,6 +85,7 @@ type member struct {
 type terms struct {
 	maxBatch   int  // the largest one; 0 for any
 	continuous bool // they are answered in steps
+	ahead      bool // an instance may have one more than it runs
 }
 
 // firstGeneration is the number of a version's first generation.
@@ -98,33 +111,45 @@ func (p *pool) hope(worker, generation int) {
 
 // dismiss takes a worker back that is to end, once no sequence needs it any more.
 func (p *pool) dismiss(worker int) {
-	p.mu.Lock()
-	h := p.hopes[worker]
-	if h != nil && h.pins > 0 {
-		h.dismissed = true
-		orphans := p.vain()
-		p.mu.Unlock()
-		disappoint(orphans)
-		return
-	}
-	p.mu.Unlock()
-	p.lose(worker)
+	p.under(func() (_ []match, orphans []*waiter) {
+		if h := p.hopes[worker]; h != nil && h.pins > 0 {
+			h.dismissed = true
+			return nil, p.vain()
+		}
+		return nil, p.away(worker)
+	})
 }
 
 func (p *pool) lose(worker int) {
-	p.mu.Lock()
+	p.under(func() (_ []match, orphans []*waiter) { return nil, p.away(worker) })
+}
+
+// away does the work of lose; p.mu is held.
+func (p *pool) away(worker int) (orphans []*waiter) {
 	if p.hopes[worker] == nil {
-		p.mu.Unlock()
-		return
+		return nil
 	}
 	if p.promises > 0 {
 		p.lost = append(p.lost, worker)
 	} else {
 		delete(p.hopes, worker)
 	}
-	orphans := p.vain()
-	p.mu.Unlock()
-	disappoint(orphans)
+	return p.vain()
+}
+
+// under changes the pool, and tells the waiters after that whom it has made happy or unhappy. A bug leaves the pool open to others.
+func (p *pool) under(change func() (found []match, orphans []*waiter)) {
+	found, orphans := func() ([]match, []*waiter) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return change()
+	}()
+	for _, m := range found {
+		m.waiter.given <- m.member // there is room for it
+	}
+	for _, w := range orphans {
+		close(w.given)
+	}
 }
 
 // vain takes those out of the waiters who wait for what will not come, and gives them; p.mu is held.
@@ -140,18 +165,12 @@ func (p *pool) vain() []*waiter {
 			inVain = hopeless
 		}
 		if inVain {
+			p.unreserve(w)
 			orphans = append(orphans, w)
 		}
 		return inVain
 	})
 	return orphans
-}
-
-// disappoint tells waiters that they have waited in vain.
-func disappoint(orphans []*waiter) {
-	for _, w := range orphans {
-		close(w.given)
-	}
 }
 
 // hopeful says whether a worker of the current generation is, or may get, ready, and is not to end; p.mu is held.
@@ -172,53 +191,51 @@ func (p *pool) promise() {
 }
 
 func (p *pool) fulfil() {
-	p.mu.Lock()
-	if p.promises--; p.promises == 0 {
-		for _, worker := range p.lost {
-			delete(p.hopes, worker)
+	p.under(func() (_ []match, orphans []*waiter) {
+		if p.promises--; p.promises == 0 {
+			for _, worker := range p.lost {
+				delete(p.hopes, worker)
+			}
+			p.lost = nil
 		}
-		p.lost = nil
-	}
-	orphans := p.vain()
-	p.mu.Unlock()
-	disappoint(orphans)
+		return nil, p.vain()
+	})
 }
 
 // promote makes another generation the current one, at once: from here on no batch begins on an instance of the old one, but those of sequences that
 // it knows. It fails when fewer than least of its instances are ready.
-func (p *pool) promote(generation, least int, timeout time.Duration) bool {
-	p.mu.Lock()
-	alive := 0
-	for _, m := range p.held {
-		if m.generation == generation && !dead(m.inst) {
-			alive++
+func (p *pool) promote(generation, least int, timeout time.Duration) (promoted bool) {
+	p.under(func() (found []match, orphans []*waiter) {
+		alive := 0
+		for _, m := range p.held {
+			if m.generation == generation && !dead(m.inst) {
+				alive++
+			}
 		}
-	}
-	if alive < least {
-		p.mu.Unlock()
-		return false
-	}
-	p.current, p.timeout = generation, timeout
-	old := p.ready
-	p.ready = nil
-	p.held = slices.DeleteFunc(p.held, func(m *member) bool {
-		if m.generation == generation {
-			p.ready = append(p.ready, m)
+		if alive < least {
+			return nil, nil
 		}
-		return m.generation == generation
+		promoted = true
+		p.current, p.timeout = generation, timeout
+		old := p.ready
+		p.ready = nil
+		p.held = slices.DeleteFunc(p.held, func(m *member) bool {
+			if m.generation == generation {
+				p.ready = append(p.ready, m)
+			}
+			return m.generation == generation
+		})
+		for _, m := range old {
+			p.sideline(m)
+		}
+		return p.matches(), p.vain()
 	})
-	for _, m := range old {
-		p.sideline(m)
-	}
-	found, orphans := p.matches(), p.vain()
-	p.mu.Unlock()
-	hand(found)
-	disappoint(orphans)
-	return true
+	return promoted
 }
 
 // sideline takes an instance out of those that are handed out: for good, or from all but the sequences that need it. p.mu is held.
 func (p *pool) sideline(m *member) {
+	p.unreserve(m.reserved)
 	if h := p.hopes[m.worker]; h != nil && h.pins > 0 {
 		p.retiring = append(p.retiring, m)
 		return
@@ -279,26 +296,24 @@ func (p *pool) Pin(worker int) bool {
 
 // Unpin implements backend.Pool.
 func (p *pool) Unpin(worker int) {
-	p.mu.Lock()
-	h := p.hopes[worker]
-	if h == nil || h.pins == 0 {
-		p.mu.Unlock()
-		return
-	}
-	if h.pins--; h.pins > 0 {
-		p.mu.Unlock()
-		return
-	}
-	for _, m := range slices.Clone(p.retiring) {
-		if m.worker == worker {
-			p.quit(m)
+	p.under(func() (_ []match, orphans []*waiter) {
+		h := p.hopes[worker]
+		if h == nil || h.pins == 0 {
+			return nil, nil
 		}
-	}
-	dismissed := h.dismissed
-	p.mu.Unlock()
-	if dismissed {
-		p.lose(worker)
-	}
+		if h.pins--; h.pins > 0 {
+			return nil, nil
+		}
+		for _, m := range slices.Clone(p.retiring) {
+			if m.worker == worker {
+				p.quit(m)
+			}
+		}
+		if h.dismissed {
+			return nil, p.away(worker)
+		}
+		return nil, nil
+	})
 }
 
 // add makes the slots of a worker's ready instance available, at once or when its generation is promoted.
@@ -307,19 +322,18 @@ func (p *pool) add(inst backend.Instance, worker, slots, generation int, t terms
 		inst: inst, worker: worker, slots: slots, generation: generation, terms: t, since: time.Now(), released: make(chan struct{}),
 		overdue: make(chan struct{}),
 	}
-	p.mu.Lock()
-	h := p.hopes[worker]
-	switch {
-	case h == nil || h.dismissed || generation < p.current: // it came up when it was about to go
-		p.sideline(m)
-	case generation == p.current:
-		p.ready = append(p.ready, m)
-	default:
-		p.held = append(p.held, m)
-	}
-	found := p.matches()
-	p.mu.Unlock()
-	hand(found)
+	p.under(func() (found []match, _ []*waiter) {
+		h := p.hopes[worker]
+		switch {
+		case h == nil || h.dismissed || generation < p.current: // it came up when it was about to go
+			p.sideline(m)
+		case generation == p.current:
+			p.ready = append(p.ready, m)
+		default:
+			p.held = append(p.held, m)
+		}
+		return p.matches(), nil
+	})
 	return m
 }
 
@@ -349,7 +363,8 @@ func (p *pool) quit(m *member) {
 	if m.leaving {
 		return
 	}
-	m.leaving, m.reserved = true, nil
+	p.unreserve(m.reserved)
+	m.leaving = true
 	p.ready, p.held, p.retiring = without(p.ready, m), without(p.held, m), without(p.retiring, m)
 	if m.used == 0 {
 		close(m.released)
@@ -367,9 +382,14 @@ type match struct {
 
 // matches takes a slot for each waiter that there is one for, the longest waiting first; p.mu is held.
 func (p *pool) matches() []match {
+	return append(p.match(p.takeFresh), p.match(p.takeFor)...)
+}
+
+// match takes what take gives for each waiter; p.mu is held.
+func (p *pool) match(take func(w *waiter) *member) []match {
 	var found []match
 	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
-		m := p.takeFor(w)
+		m := take(w)
 		if m != nil {
 			found = append(found, match{w, m})
 		}
@@ -378,18 +398,11 @@ func (p *pool) matches() []match {
 	return found
 }
 
-// hand gives waiters what they waited for; each has room for it.
-func hand(found []match) {
-	for _, m := range found {
-		m.waiter.given <- m.member
-	}
-}
-
 // take takes a slot of a worker's member, or of the least busy one of all: of several, the one that was not used for the longest time. p.mu is held.
 func (p *pool) take(worker int) *member {
 	at := -1
 	for i, m := range p.ready {
-		if m.used < m.slots && m.reserved == nil && (worker == anyWorker || m.worker == worker) && (at < 0 || m.used < p.ready[at].used) {
+		if m.used < p.room(m) && m.reserved == nil && (worker == anyWorker || m.worker == worker) && (at < 0 || m.used < p.ready[at].used) {
 			at = i
 		}
 	}
@@ -402,8 +415,8 @@ func (p *pool) take(worker int) *member {
 // occupy takes slots of a ready instance, which is then the last one that was used; p.mu is held.
 func (p *pool) occupy(at, slots int) *member {
 	m := p.ready[at]
-	m.used += slots
-	p.use.note(1)
+	m.used += slots - 1
+	p.handed(m)
 	copy(p.ready[at:], p.ready[at+1:])
 	p.ready[len(p.ready)-1] = m
 	return m
@@ -428,7 +441,7 @@ func (p *pool) Free() int {
 	n := 0
 	for _, m := range p.ready {
 		if m.reserved == nil {
-			n += m.slots - m.used
+			n += max(m.slots-m.used, 0)
 		}
 	}
 	return n
@@ -441,32 +454,18 @@ func (p *pool) Acquire(ctx context.Context) (backend.Slot, error) {
 
 // AcquireFrom implements backend.Pool. It fails with fault.NoWorker when that worker is gone for good.
 func (p *pool) AcquireFrom(ctx context.Context, worker int) (backend.Slot, error) {
-	return p.slot(ctx, &waiter{worker, false, make(chan *member, 1)})
-}
-
-func (p *pool) slot(ctx context.Context, w *waiter) (backend.Slot, error) {
-	m, err := p.acquire(ctx, w)
+	m, err := p.acquire(ctx, &waiter{worker: worker, given: make(chan *member, 1)})
 	if err != nil {
 		return nil, err
 	}
-	return &slot{pool: p, member: m, worker: w.worker, alone: w.alone}, nil
+	return &slot{pool: p, member: m, worker: worker}, nil
 }
 
 func (p *pool) acquire(ctx context.Context, w *waiter) (*member, error) {
-	p.mu.Lock()
-	hopeful := p.hopeful()
-	if w.worker == anyWorker && p.promises == 0 && !p.dormant && !hopeful || w.worker != anyWorker && p.hopes[w.worker] == nil {
-		err := p.absent
-		p.mu.Unlock()
-		return nil, err
+	m, asleep, err := p.ask(w)
+	if m != nil || err != nil {
+		return m, err
 	}
-	if m := p.takeFor(w); m != nil {
-		p.mu.Unlock()
-		return m, nil
-	}
-	p.waiters = append(p.waiters, w)
-	asleep := p.dormant && !hopeful
-	p.mu.Unlock()
 	if asleep {
 		p.rouse()
 	}
@@ -482,43 +481,67 @@ func (p *pool) acquire(ctx context.Context, w *waiter) (*member, error) {
 	}
 }
 
+// ask takes what a waiter wants, or lets him wait. It says whether somebody has to be woken for him.
+func (p *pool) ask(w *waiter) (m *member, asleep bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hopeful := p.hopeful()
+	if w.worker == anyWorker && p.promises == 0 && !p.dormant && !hopeful || w.worker != anyWorker && p.hopes[w.worker] == nil {
+		return nil, false, p.absent
+	}
+	if m := p.takeFor(w); m != nil {
+		return m, false, nil
+	}
+	p.waiters = append(p.waiters, w)
+	return nil, p.dormant && !hopeful, nil
+}
+
 // forget takes a waiter back, and a member that was handed to it in the meantime.
 func (p *pool) forget(w *waiter) {
-	p.mu.Lock()
-	if i := slices.Index(p.waiters, w); i >= 0 {
+	waited := false
+	p.under(func() (found []match, _ []*waiter) {
+		i := slices.Index(p.waiters, w)
+		if i < 0 {
+			return nil, nil
+		}
+		waited = true
 		p.waiters = slices.Delete(p.waiters, i, i+1)
 		p.unreserve(w)
-		found := p.matches() // others may have waited for what was kept for it
-		p.mu.Unlock()
-		hand(found)
+		return p.matches(), nil // others may have waited for what was kept for it
+	})
+	if waited {
 		return
 	}
-	p.mu.Unlock()
 	if m, ok := <-w.given; ok { // it left the list, so it was answered or is just being answered
-		p.release(m, w.slots(m))
+		for range max(w.got, 1) {
+			p.release(m, w.hold)
+		}
 	}
 }
 
-// slots is how many slots of a member it gets.
-func (w *waiter) slots(m *member) int {
-	if w.alone {
-		return m.slots
-	}
-	return 1
-}
-
-func (p *pool) release(m *member, slots int) {
-	p.mu.Lock()
-	p.giveBack(m, slots)
-	found := p.matches()
-	p.mu.Unlock()
-	hand(found)
+// release gives a slot back, of a hold unless that is nil.
+func (p *pool) release(m *member, h *hold) {
+	p.under(func() (found []match, _ []*waiter) {
+		p.giveBack(m, h)
+		return p.matches(), nil
+	})
 }
 
 // giveBack does the work of release; p.mu is held.
-func (p *pool) giveBack(m *member, slots int) {
-	m.used -= slots
-	p.use.note(-1)
+func (p *pool) giveBack(m *member, h *hold) {
+	if m.used <= m.slots {
+		p.use.note(-1)
+	}
+	switch {
+	case h == nil || m.hold != h:
+		m.used--
+	case h.kept+1 < m.slots: // nobody gets it before all are back
+		h.kept++
+	default:
+		h.kept++
+		p.open(m)
+	}
+	m.apart = m.apart && m.used > 0
 	if m.leaving && m.used == 0 {
 		close(m.released)
 	}

@@ -38,7 +38,7 @@ func (l *ledger) ask(worker int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &asking{worker: worker, cancel: cancel, got: make(chan *member, 1)}
 	go func() {
-		m, _ := l.pool.acquire(ctx, &waiter{worker, false, make(chan *member, 1)})
+		m, _ := l.pool.acquire(ctx, &waiter{worker: worker, given: make(chan *member, 1)})
 		a.got <- m
 	}()
 	l.waiting = append(l.waiting, a)
@@ -160,7 +160,7 @@ func (l *ledger) acquire(worker int) error {
 
 func (l *ledger) release(m *member) {
 	l.held[m]--
-	l.pool.release(m, 1)
+	l.pool.release(m, nil)
 }
 
 // lose takes a worker away and gives it back: nobody may wait for it in between.
@@ -238,7 +238,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 		if handed := l.collect(); len(handed) != 3 || !slices.Equal(l.waiting, all[3:]) {
 			t.Errorf("3 slots came, %d were handed out", len(handed))
 		}
-		l.pool.release(m, 1)
+		l.pool.release(m, nil)
 		l.held[m]--
 		if handed := l.collect(); len(handed) != 1 || !slices.Equal(l.waiting, all[4:]) {
 			t.Errorf("a slot came, %d were handed out", len(handed))

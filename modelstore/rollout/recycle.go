@@ -56,7 +56,11 @@ func (v *Version) replaceDue(ctx context.Context, g *generation, r *recycling, n
 	outcome := r.outcome
 	go func() {
 		defer end()
-		outcome <- v.recycle(turn, g, w, why)
+		var err error
+		if bug := v.manager.contain("a worker was replaced", func() { err = v.recycle(turn, g, w, why) }); bug != nil {
+			err = bug
+		}
+		outcome <- err
 	}()
 }
 

@@ -215,7 +215,7 @@ func TestAlone(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		acquire(p.AcquireAlone)
+		acquire(aloneIn(p))
 		acquire(p.Acquire)
 		if len(got) != 0 || m.used != 1 || p.Free() != 0 {
 			t.Fatalf("%d got a slot, %d are used", len(got), m.used)
@@ -225,10 +225,11 @@ func TestAlone(t *testing.T) {
 		if len(got) != 1 || m.used != 4 {
 			t.Fatalf("%d got a slot, %d are used", len(got), m.used)
 		}
-		if results, err := (<-got).Execute(t.Context(), items("x")); err != nil || len(results) != 1 {
+		alone := <-got
+		if results, err := alone.Execute(t.Context(), items("x")); err != nil || len(results) != 1 {
 			t.Error(err)
 		}
-		p.release(m, 4)
+		alone.Release()
 		synctest.Wait()
 		if len(got) != 1 || m.used != 1 || p.Free() != 3 {
 			t.Errorf("after it %d got a slot, %d are used, %d are free", len(got), m.used, p.Free())
@@ -238,8 +239,8 @@ func TestAlone(t *testing.T) {
 		busy, _ := p.Acquire(t.Context()) // whoever gives up leaves nothing reserved
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		acquire(p.AcquireAlone)
-		if _, err := p.AcquireAlone(short); err == nil {
+		acquire(aloneIn(p))
+		if _, err := p.AcquireAlone(short, 1); err == nil {
 			t.Error("two have an instance alone")
 		}
 		p.leave(m) // and one that ends leaves its waiter to the next

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -14,9 +13,9 @@ import (
 type slot struct {
 	pool   *pool
 	member *member
-	worker int  // that it was asked from; anyWorker for any
-	alone  bool // it has all the slots of the member
-	begun  bool // it has run a batch
+	worker int   // that it was asked from; anyWorker for any
+	hold   *hold // what keeps others away from the member meanwhile; nil for nothing
+	begun  bool  // it has run a batch
 }
 
 // Execute implements backend.Slot. A batch whose instance died or was replaced before the batch was sent goes to another instance, if one is free; what
@@ -51,7 +50,7 @@ func (s *slot) execute(ctx context.Context, items []infer.Item) ([]infer.Result,
 	s.pool.mu.Unlock()
 	late := errLate(limit)
 	timed, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() { cancel(late) })
+	timer := m.limitTimer(limit, func() { cancel(late) })
 	defer cancel(nil)
 	defer timer.Stop()
 	m.listen(items, timer, limit)
@@ -86,19 +85,22 @@ func (s *slot) leaveOld() bool {
 	if isDead {
 		p.quit(old) // else it might be had again before its supervisor sees that it is dead
 	}
-	want := &waiter{worker: s.worker, alone: s.alone}
+	want := &waiter{worker: s.worker, passing: true} // the batch waits for another slot by itself
+	if s.hold != nil {
+		want.alone = 1
+	}
 	m := p.takeFor(want)
 	for m != nil && dead(m.inst) {
 		p.quit(m)
-		p.giveBack(m, want.slots(m))
+		p.giveBack(m, want.hold)
+		want.hold = nil
 		m = p.takeFor(want)
 	}
-	p.unreserve(want) // the batch waits for another slot by itself
 	if m == nil && !isDead && p.promises == 0 && !p.hopeful() {
 		return true
 	}
-	p.giveBack(old, want.slots(old)) // it takes nothing new, so that nobody waits for this
-	s.member = m
+	p.giveBack(old, s.hold) // it takes nothing new, so that nobody waits for this
+	s.member, s.hold = m, want.hold
 	return m != nil
 }
 
@@ -123,16 +125,14 @@ func (p *pool) remember(items []infer.Item, results []infer.Result) {
 func errLate(limit time.Duration) *fault.Error {
 	late := fault.New(fault.ResponseTimeout, "Worker died.", nil)
 	late.Detail = "the handler did not answer within the response timeout of " + limit.String()
-	late.Hint = "raise responseTimeout (model-config.yaml) or default_response_timeout if the model needs more time"
+	late.Hint = late.Detail + "; raise responseTimeout (model-config.yaml) or default_response_timeout if the model needs more time"
 	return late
 }
 
-// errBeside is what a batch gets that ran beside the one that was late, or was to: err, how it ended, tells whether the worker ever had it.
+// errBeside is what a batch gets that ran beside the one that was late, or was to: err, how it ended, tells whether the worker ever had it, and what else it
+// had.
 func errBeside(limit time.Duration, err error) *fault.Error {
-	beside := fault.New(fault.BackendDied, "Worker died.", nil)
-	if errors.Is(err, backend.ErrNotDelivered) {
-		beside.Cause = backend.ErrNotDelivered
-	}
+	beside := fault.New(fault.BackendDied, "Worker died.", err)
 	beside.Detail = "the worker was ended with all that it had: another request ran into the response timeout of " + limit.String() +
 		", and nothing had come from the worker for that long"
 	return beside
@@ -177,11 +177,7 @@ func (s *slot) Release() {
 	if s.member == nil {
 		return
 	}
-	taken := 1
-	if s.alone {
-		taken = s.member.slots
-	}
-	s.pool.release(s.member, taken)
+	s.pool.release(s.member, s.hold)
 }
 
 func dead(inst backend.Instance) bool {

@@ -308,8 +308,10 @@ func (v *Version) retireGeneration(ctx context.Context, old, next *generation) {
 		if err := old.stop(ctx); err != nil {
 			v.log.Error("workers were not ended", "generation", old.number, "reason", err.Error())
 		}
-		m.replaced(ctx, old, next.archive.Digest)
-		v.changed(ctx, old, Change{Kind: ChangeDrained, Took: time.Since(begun)})
+		_ = m.contain("the end of a generation was told", func() {
+			m.replaced(ctx, old, next.archive.Digest)
+			v.changed(ctx, old, Change{Kind: ChangeDrained, Took: time.Since(begun)})
+		})
 		if err := old.release(false); err != nil {
 			v.log.Error("the files of the model before were not removed", "generation", old.number, "reason", err.Error())
 		}

@@ -42,11 +42,10 @@ func (p *pool) whyAbsent() error {
 
 // sleep says whether who asks for a worker where there is none is to have one started; else he hears why.
 func (p *pool) sleep(dormant bool, why error) {
-	p.mu.Lock()
-	p.dormant, p.absent = dormant, why
-	orphans := p.vain()
-	p.mu.Unlock()
-	disappoint(orphans)
+	p.under(func() (_ []match, orphans []*waiter) {
+		p.dormant, p.absent = dormant, why
+		return nil, p.vain()
+	})
 }
 
 // isCalled says whether somebody waits for a worker to be started.

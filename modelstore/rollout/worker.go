@@ -90,54 +90,43 @@ func (g *generation) letGo(w *worker) {
 // recall tells a worker that was let go that somebody waits for its end by now.
 func (w *worker) recall() { w.once.Do(func() { close(w.recalled) }) }
 
-// run is the worker's goroutine. ctx ends when the worker is told to end.
-func (w *worker) run(ctx context.Context, g *generation) {
+// rest notes that an instance has ended, and waits until the next one is to be started. It says no when there is to be none.
+func (w *worker) rest(ctx context.Context, g *generation, f *failures, proved bool, err error) (again bool) {
 	v := g.version
-	defer close(w.done)
-	defer v.leaveGroup(w.group)
-	defer w.forsake(v.pool)
-	var failures int
-	var since time.Time // of the first failure since an instance was ready
-	for {
-		l := &life{generation: g.number}
-		proved, err := w.serve(ctx, g, l)
-		if ctx.Err() != nil {
-			return
-		}
-		if proved { // a worker that dies before its first answer is in a loop, however well it loads
-			failures, since = 0, time.Time{}
-		}
-		failures++
-		if since.IsZero() {
-			since = time.Now()
-		}
-		w.fail(err)
-		v.changed(ctx, g, Change{Kind: ChangeWorkerFailed, Reason: fmt.Sprintf("worker %d: %s", w.id, reasonOf(err))})
-		if v.pool.isToCome(g.number) { // the update has failed with it; who asked for that may try again
-			<-ctx.Done()
-			return
-		}
-		if time.Since(since) >= g.settings.maxRetry {
-			v.log.Error("worker gave up", "worker", w.id, "failures", failures, "retry_window", g.settings.maxRetry, "reason", reasonOf(err))
-			w.giveUp()
-			w.forsake(v.pool)
-			<-ctx.Done()
-			return
-		}
-		pause := delay(failures)
-		if !w.cameUp() { // trying at once would only help one that had worked
-			pause = delay(failures + 1)
-		}
-		pause += v.manager.deaths.spread(time.Now(), pause)
-		w.pausing(pause)
-		v.log.Warn("worker is started again", "worker", w.id, "failures", failures, "after", pause, "reason", reasonOf(err))
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
-		w.again()
+	if proved { // a worker that dies before its first answer is in a loop, however well it loads
+		*f = failures{}
 	}
+	f.number++
+	if f.since.IsZero() {
+		f.since = time.Now()
+	}
+	w.fail(err)
+	v.changed(ctx, g, Change{Kind: ChangeWorkerFailed, Reason: fmt.Sprintf("worker %d: %s", w.id, reasonOf(err))})
+	if v.pool.isToCome(g.number) { // the update has failed with it; who asked for that may try again
+		<-ctx.Done()
+		return false
+	}
+	if time.Since(f.since) >= g.settings.maxRetry {
+		v.log.Error("worker gave up", "worker", w.id, "failures", f.number, "retry_window", g.settings.maxRetry, "reason", reasonOf(err))
+		w.giveUp()
+		w.forsake(v.pool)
+		<-ctx.Done()
+		return false
+	}
+	pause := delay(f.number)
+	if !w.cameUp() { // trying at once would only help one that had worked
+		pause = delay(f.number + 1)
+	}
+	pause += v.manager.deaths.spread(time.Now(), pause)
+	w.pausing(pause)
+	v.log.Warn("worker is started again", "worker", w.id, "failures", f.number, "after", pause, "reason", reasonOf(err))
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+		return false
+	}
+	w.again()
+	return true
 }
 
 // serve runs one instance from its start to its end. It says whether the instance proved itself, and why it ended.
@@ -145,13 +134,13 @@ func (w *worker) serve(ctx context.Context, g *generation, l *life) (proved bool
 	v := g.version
 	w.adopt(l)
 	begun := time.Now()
-	inst, slots, err := w.start(ctx, g, l)
+	inst, info, err := w.start(ctx, g, l)
 	if err != nil {
 		w.move(v, l, Failed, err)
 		w.move(v, l, Stopped, err)
 		return false, err
 	}
-	m := v.pool.add(inst, w.id, slots, g.number, terms{max(g.settings.batchSize, 1), g.settings.continuousBatching})
+	m := v.pool.add(inst, w.id, g.slots(info), g.number, g.terms(info))
 	readySince := time.Now()
 	w.setReady(inst, m)
 	w.move(v, l, Ready, nil)
@@ -189,20 +178,19 @@ func (w *worker) serve(ctx context.Context, g *generation, l *life) (proved bool
 	return m.answered.Load() > 0 || time.Since(readySince) > provedAfter, err
 }
 
-// start launches an instance, loads the model, warms it up, and tells how many batches the instance may have at the same time; on failure nothing is
-// left of it.
-func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.Instance, slots int, _ error) {
+// start launches an instance, loads the model, warms it up, and gives what it tells about itself; on failure nothing is left of it.
+func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.Instance, info backend.Info, _ error) {
 	v := g.version
 	spec, err := g.process(w.id, w.devices)
 	if err != nil {
-		return nil, 0, err
+		return nil, info, err
 	}
 	begun := time.Now()
 	starting, cancel := context.WithTimeout(ctx, v.limits.Start)
 	inst, err := v.launcher.Launch(starting, spec)
 	cancel()
 	if err != nil {
-		return nil, 0, err
+		return nil, info, err
 	}
 	w.setInstance(inst)
 	w.time(stepStart, begun)
@@ -210,7 +198,7 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 	begun = time.Now()
 	loading, cancel := context.WithTimeout(ctx, g.settings.startupTimeout)
 	defer cancel()
-	info, err := inst.Load(loading, g.loadSpec(w.loadGPU()))
+	info, err = inst.Load(loading, g.loadSpec(w.loadGPU()))
 	if err != nil {
 		if loading.Err() != nil && ctx.Err() == nil {
 			late := fault.Newf(fault.LoadFailed, "the model was not loaded within the startup timeout of %s", g.settings.startupTimeout)
@@ -218,23 +206,23 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 			err = late
 		}
 		w.kill(ctx, inst)
-		return nil, 0, err
+		return nil, info, err
 	}
 	w.time(stepLoad, begun)
 	if info, err = g.declare(info); err != nil {
 		w.kill(ctx, inst)
-		return nil, 0, err
+		return nil, info, err
 	}
 	w.move(v, l, Warming, nil)
 	begun = time.Now()
 	if ran, err := g.warm(ctx, inst); err != nil {
 		w.kill(ctx, inst)
-		return nil, 0, err
+		return nil, info, err
 	} else if ran {
 		w.time(stepWarmUp, begun)
 	}
 	g.told(info)
-	return inst, g.slots(info), nil
+	return inst, info, nil
 }
 
 // retire lets the instance finish what it has, for as long as the version allows, and stops it. A batch of a sequence that has kept it so far, and that it

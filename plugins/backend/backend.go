@@ -83,6 +83,7 @@ type LoadSpec struct {
 type Info struct {
 	Features    map[string]bool // optional abilities of this backend
 	Concurrent  bool            // it runs several batches at the same time; else one after another
+	Ahead       bool            // it may be given the next batch while one runs
 	Description *Description    // nil when it says nothing about the model
 }
 
@@ -119,9 +120,10 @@ type Pool interface {
 	Acquire(ctx context.Context) (Slot, error)
 	// AcquireFrom is Acquire for one of Workers, whose instances keep what they know of a sequence of requests.
 	AcquireFrom(ctx context.Context, worker int) (Slot, error)
-	// AcquireAlone is Acquire for what must have an instance, and so its process, to itself: it waits until one has nothing to do, and takes all of its
-	// slots. One that runs several batches at the same time gets nothing new meanwhile.
-	AcquireAlone(ctx context.Context) (Slot, error)
+	// AcquireAlone is Acquire for what should have an instance, and so its process, to itself: it waits until one has nothing to do, and gives up to most of
+	// its slots, at least one; nobody else gets any until all of these are released. Where that would keep others waiting for long, they are let in
+	// beside: how many requests the process had is known from its crash.
+	AcquireAlone(ctx context.Context, most int) ([]Slot, error)
 	// Workers gives the workers that are ready or may get ready. A worker keeps its identifier when its instance is replaced.
 	Workers() []int
 	// Pin keeps a worker for AcquireFrom, also when it is to end, until as many calls of Unpin: it knows what its sequences need. It says no, and does

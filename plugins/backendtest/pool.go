@@ -51,7 +51,13 @@ func (p *Pool) Acquire(ctx context.Context) (backend.Slot, error) {
 func (p *Pool) AcquireFrom(ctx context.Context, _ int) (backend.Slot, error) { return p.Acquire(ctx) }
 
 // AcquireAlone implements backend.Pool. It takes one slot: an instance that is there twice may have other batches meanwhile.
-func (p *Pool) AcquireAlone(ctx context.Context) (backend.Slot, error) { return p.Acquire(ctx) }
+func (p *Pool) AcquireAlone(ctx context.Context, _ int) ([]backend.Slot, error) {
+	s, err := p.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []backend.Slot{s}, nil
+}
 
 // Workers implements backend.Pool.
 func (p *Pool) Workers() []int { return []int{0} }

@@ -33,13 +33,43 @@ type outgoing struct {
 	id     uint64
 	batch  bool // a batch, not its cancellation
 	frames frame.Buffers
+	rest   []byte // set: what is left of a frame whose beginning was sent
 }
 
-// exchange sends batches on the stream and finds the Predict that an answer is for.
+// carrier carries frames to a process and back: the Execute stream, or a frame.Link.
+type carrier interface {
+	Send(f frame.Buffers) error
+	// TrySend sends a frame if this takes no wait. It says whether it did, and gives what is left for SendRest.
+	TrySend(f frame.Buffers) (sent bool, rest []byte, err error)
+	SendRest(rest []byte) error
+	Receive() ([]byte, error)
+}
+
+// clientStream is the Execute stream.
+type clientStream struct{ grpc.ClientStream }
+
+func (s clientStream) Send(f frame.Buffers) error { return s.SendMsg(f) }
+
+// TrySend sends nothing: how long SendMsg takes is not known.
+func (clientStream) TrySend(frame.Buffers) (sent bool, rest []byte, err error) {
+	return false, nil, nil
+}
+
+func (clientStream) SendRest([]byte) error { return nil }
+
+func (s clientStream) Receive() (b []byte, err error) {
+	err = s.RecvMsg(&b)
+	return b, err
+}
+
+// exchange sends batches on the stream or socket and finds the Predict that an answer is for.
 type exchange struct {
-	stream      grpc.ClientStream
+	carrier     carrier
 	maxResponse int64
 	wake        chan struct{} // room for one: queue may have something
+	contain     func(doing string, f func()) error
+
+	sending sync.Mutex // one frame at a time; taken before mu
 
 	mu      sync.Mutex // guards the fields below
 	lastID  uint64
@@ -50,9 +80,9 @@ type exchange struct {
 	served    uint64     // batches that were answered
 }
 
-func newExchange(stream grpc.ClientStream, maxResponse int64) *exchange {
+func newExchange(c carrier, maxResponse int64, contain func(doing string, f func()) error) *exchange {
 	return &exchange{
-		stream: stream, maxResponse: maxResponse,
+		carrier: c, maxResponse: maxResponse, contain: contain,
 		wake: make(chan struct{}, 1), waiting: make(map[uint64]waiting),
 	}
 }
@@ -66,15 +96,45 @@ func (x *exchange) next(items []frame.Item) (uint64, frame.Buffers) {
 	return id, frame.EncodeBatch(id, items)
 }
 
-// submit queues a batch and gives where its answer will come.
+// submit sends a batch, or queues it where that would take a wait, and gives where its answer will come.
 func (x *exchange) submit(id uint64, items []infer.Item, frames frame.Buffers) <-chan answer {
 	w := waiting{items: items, answer: make(chan answer, 1)}
+	if x.sending.TryLock() {
+		sent := x.try(id, w, frames)
+		x.sending.Unlock()
+		if sent {
+			return w.answer
+		}
+	}
 	x.mu.Lock()
 	x.waiting[id] = w
 	x.queue = append(x.queue, outgoing{id: id, batch: true, frames: frames})
 	x.mu.Unlock()
 	x.signal()
 	return w.answer
+}
+
+// try sends a batch at once, unless others wait to be sent, or it would have to wait; sending is held.
+func (x *exchange) try(id uint64, w waiting, frames frame.Buffers) bool {
+	x.mu.Lock()
+	if len(x.queue) > 0 {
+		x.mu.Unlock()
+		return false
+	}
+	w.sent = time.Now()
+	x.waiting[id] = w
+	x.mu.Unlock()
+	sent, rest, err := x.carrier.TrySend(frames)
+	if err != nil {
+		return false // send sees it, too; receive tells why
+	}
+	if len(rest) > 0 {
+		x.mu.Lock()
+		x.queue = slices.Insert(x.queue, 0, outgoing{rest: rest})
+		x.mu.Unlock()
+		x.signal()
+	}
+	return sent
 }
 
 // forget drops what comes for a batch, and says whether that was sent.
@@ -134,15 +194,29 @@ func (x *exchange) send(life context.Context) {
 			return
 		}
 		for {
-			o, ok := x.pop()
-			if !ok {
-				break
-			}
-			if err := x.stream.SendMsg(o.frames); err != nil {
+			more, err := x.sendNext()
+			if err != nil {
 				return
+			}
+			if !more {
+				break
 			}
 		}
 	}
+}
+
+// sendNext sends what is the first in the queue, and says whether there was something.
+func (x *exchange) sendNext() (bool, error) {
+	x.sending.Lock()
+	defer x.sending.Unlock()
+	o, ok := x.pop()
+	switch {
+	case !ok:
+		return false, nil
+	case o.rest != nil:
+		return true, x.carrier.SendRest(o.rest)
+	}
+	return true, x.carrier.Send(o.frames)
 }
 
 func (x *exchange) pop() (outgoing, bool) {
@@ -163,8 +237,8 @@ func (x *exchange) pop() (outgoing, bool) {
 // receive hands answers to those who wait, until the stream ends, and tells why it did.
 func (x *exchange) receive() error {
 	for {
-		var b []byte
-		if err := x.stream.RecvMsg(&b); err != nil {
+		b, err := x.carrier.Receive()
+		if err != nil {
 			return err
 		}
 		head, err := frame.DecodeHead(b)
@@ -178,14 +252,14 @@ func (x *exchange) receive() error {
 		if !ok {
 			continue // its Predict has given up
 		}
-		if err := x.hand(w, head.Kind, b); err != nil {
+		if err := x.hand(w, head, b); err != nil {
 			return err
 		}
 	}
 }
 
 // hand gives a frame's results to the Predict that waits for them. An error means that the stream cannot be read on.
-func (x *exchange) hand(w waiting, kind frame.Kind, b []byte) error {
+func (x *exchange) hand(w waiting, head frame.Head, b []byte) error {
 	_, results, err := frame.DecodeResults(b)
 	if err != nil {
 		w.give(answer{err: fault.New(fault.Internal, "the worker's answer could not be read", err)})
@@ -196,14 +270,20 @@ func (x *exchange) hand(w waiting, kind frame.Kind, b []byte) error {
 		return nil
 	}
 	answers := inferResults(results, x.maxResponse)
-	if kind == frame.KindResults {
+	if head.Kind == frame.KindResults {
 		w.give(answer{results: answers})
 		return nil
 	}
-	for i := range answers {
-		if emit := w.items[i].Emit; emit != nil && isPiece(&answers[i]) {
-			emit(answers[i])
+	err = x.contain("a piece of an answer was passed on", func() {
+		for i := range answers {
+			if emit := w.items[i].Emit; emit != nil && isPiece(&answers[i]) {
+				emit(answers[i])
+			}
 		}
+	})
+	if err != nil { // it costs this batch its answer, and no other
+		w.give(answer{err: err})
+		x.cancel(head.BatchID)
 	}
 	return nil
 }

@@ -60,8 +60,19 @@ func (p *pulse) miss(sent, now time.Time, before, after vitals, patience time.Du
 	return wedged
 }
 
-// watch looks after the process until its connection is closed or it is asked to end.
+// watch looks after the process until its connection is closed or it is asked to end. A panic costs what was known of its heartbeats so far.
 func (i *instance) watch() {
+	for i.launcher.contain("a worker was looked after", i.attendPulse) != nil {
+		select {
+		case <-i.process.done:
+		case <-i.life.Done():
+		case <-time.After(DefaultInterval):
+		}
+	}
+}
+
+// attendPulse does the work of watch.
+func (i *instance) attendPulse() {
 	interval := i.launcher.opts.Heartbeat.Interval
 	beats := interval > 0
 	if !beats {

@@ -39,6 +39,8 @@ type Options struct {
 	Heartbeat Heartbeat
 	// Logger gets go-plugin's events at debug level; nil drops them.
 	Logger *slog.Logger
+	// Panicked is told of each panic that was contained: it has cost an instance, or less. It must not block. Nil logs it.
+	Panicked func(error)
 }
 
 // What go-plugin puts below SocketDir, at its longest.
@@ -147,7 +149,7 @@ func (l *Launcher) Launch(ctx context.Context, spec backend.ProcessSpec) (backen
 	limit := l.opts.Limits.Start
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it gave no handshake within %v, the start limit", limit))
 	defer cancel()
-	p := newProcess(spec, l.starter, l.kills)
+	p := newProcess(spec, l.starter, l.kills, l.contain)
 	client := plugin.NewClient(l.clientConfig(p))
 	// go-plugin's calls know no context: the end of the process ends them.
 	unwatch := context.AfterFunc(ctx, func() { p.kill(context.Cause(ctx)) })
@@ -172,6 +174,19 @@ func (l *Launcher) Launch(ctx context.Context, spec backend.ProcessSpec) (backen
 		return nil, fault.New(fault.StartFailed, textClosing, i.Stop(ctx))
 	}
 	return i, nil
+}
+
+// contain calls f, and tells of a panic in it, which it gives.
+func (l *Launcher) contain(doing string, f func()) error {
+	err := fault.Contain(doing, f)
+	switch {
+	case err == nil:
+	case l.opts.Panicked != nil:
+		l.opts.Panicked(err)
+	default:
+		l.opts.Logger.Error("a panic was contained", "error", err.Error(), "detail", fault.DetailOf(err))
+	}
+	return err
 }
 
 // begin counts a launch, unless the launcher is closed.
@@ -304,8 +319,8 @@ func startError(ctx context.Context, p *process, ran bool, failure, err error) e
 		f.Message, f.Cause = what+" was not ready in time", context.Cause(ctx)
 		f.Hint = "See its last lines in the log; a slow machine may need a longer start limit."
 	case line != "" && !isHandshake(line):
-		f.Message = fmt.Sprintf("%s wrote %q to standard output before its handshake", what, line)
-		f.Hint = "Nothing may be printed before the handshake: look for prints in code that runs at the very start, sitecustomize for instance."
+		f.Message, f.Cause = fmt.Sprintf("%s wrote %q to standard output before its handshake: nothing may be printed until that is done", what, line), nil
+		f.Hint = "Look for prints in code that runs at the very start: sitecustomize for instance, or in Go what comes before handlersdk.Serve."
 	case line != "" && versionOf(line) != strconv.Itoa(backendv1.ProtocolVersion):
 		f.Message = fmt.Sprintf("%s speaks version %s of the protocol between server and worker, and this server speaks version %d", what, versionOf(line), backendv1.ProtocolVersion)
 		f.Hint = "Build it again with the SDK of this server's version, or run the server that it was built for; `flambeau check` tells the version without running it."

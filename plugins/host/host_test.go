@@ -284,7 +284,7 @@ func checkDescriptor(t *testing.T, proc, fd string) {
 	}
 	own, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0)
 	switch {
-	case n <= backendv1.StdoutFD:
+	case n <= backendv1.FramesFD:
 		if flags&syscall.O_NONBLOCK != 0 {
 			t.Errorf("descriptor %d does not block", n)
 		}

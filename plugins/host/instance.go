@@ -67,11 +67,11 @@ func (i *instance) attend() {
 	x, loading := i.exchange, i.inLoad
 	i.mu.Unlock()
 	if !e.asked {
-		e.crash = i.report(e, x, loading)
+		_ = i.launcher.contain("a crash was described", func() { e.crash = i.report(e, x, loading) }) // it costs the description
 	}
 	i.ending = e
 	i.endLife()
-	i.client.Kill() // closes the connection and waits for go-plugin's goroutines; the process is gone already
+	_ = i.launcher.contain("a connection was closed", i.client.Kill) // it waits for go-plugin's goroutines; the process is gone already
 	i.workers.Wait()
 	if err := os.RemoveAll(i.process.socketDir); err != nil {
 		i.launcher.opts.Logger.Warn("a socket folder could not be removed", "error", err.Error())
@@ -141,14 +141,16 @@ func (i *instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, 
 	if f := resp.GetFailure(); f != nil {
 		return backend.Info{}, loadFault(f)
 	}
-	if err := i.openExchange(m.MaxResponseBytes); err != nil {
-		return backend.Info{}, i.callError(ctx, err)
-	}
 	info := backend.Info{Features: make(map[string]bool)}
 	for _, name := range resp.GetFeatures() {
 		info.Features[name] = true
 	}
-	info.Concurrent = info.Features[backendv1.FeatureConcurrent]
+	info.Concurrent, info.Ahead = info.Features[backendv1.FeatureConcurrent], info.Features[backendv1.FeatureAhead]
+	socket := info.Features[backendv1.FeatureSocket]
+	delete(info.Features, backendv1.FeatureSocket) // it is between the two ends
+	if err := i.openExchange(m.MaxResponseBytes, socket); err != nil {
+		return backend.Info{}, i.callError(ctx, err)
+	}
 	if info.Description, err = description(resp.GetDescriptionJson()); err != nil {
 		i.launcher.opts.Logger.WarnContext(ctx, "what a worker says about its model cannot be read", "worker_pid", i.PID(), "error", err.Error())
 	}
@@ -162,14 +164,39 @@ func (i *instance) loaded() {
 	i.inLoad = false
 }
 
-func (i *instance) openExchange(maxResponse int64) error {
-	stream, err := i.rpc.Execute(i.life, grpc.ForceCodecV2(frame.Codec{}))
+// carrier opens the way for batches: the socket that the process was started with, or a stream.
+func (i *instance) carrier(socket bool) (carrier, error) {
+	if !socket {
+		_ = i.process.frames.Close() // the process does not know it
+		stream, err := i.rpc.Execute(i.life, grpc.ForceCodecV2(frame.Codec{}))
+		return clientStream{stream}, err
+	}
+	link, err := frame.NewLink(i.process.frames, i.launcher.opts.MaxMessageBytes)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(i.life, func() { _ = link.Close() }) // it has nothing to lose at its end
+	return link, nil
+}
+
+func (i *instance) openExchange(maxResponse int64, socket bool) error {
+	c, err := i.carrier(socket)
 	if err != nil {
 		return err
 	}
-	x := newExchange(stream, maxResponse)
-	i.workers.Go(func() { x.send(i.life) })
-	i.workers.Go(func() { i.broken(x.receive()) })
+	x := newExchange(c, maxResponse, i.launcher.contain)
+	i.workers.Go(func() {
+		if err := i.launcher.contain("batches were sent to a worker", func() { x.send(i.life) }); err != nil {
+			i.broken(err)
+		}
+	})
+	i.workers.Go(func() {
+		var why error
+		if err := i.launcher.contain("the answers of a worker were read", func() { why = x.receive() }); err != nil {
+			why = err
+		}
+		i.broken(why)
+	})
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.exchange = x

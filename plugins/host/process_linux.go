@@ -34,11 +34,13 @@ type process struct {
 
 	handshake *handshakeReader
 	lifeline  *os.File // its end means to the process that this server is gone
+	frames    *os.File // the socket for batches, which whoever uses it takes over
 	logs      []*os.File
 	readers   sync.WaitGroup // of logs
 	last      lastLines      // of stderr
 	lastOut   lastLines      // of stdout
 	kills     *killWatch
+	contain   func(doing string, f func()) error
 	began     time.Time // set by start
 
 	done chan struct{} // closed by watch, after everything else; never if the process was not started
@@ -58,11 +60,15 @@ type process struct {
 
 var _ runner.Runner = (*process)(nil)
 
-func newProcess(spec backend.ProcessSpec, s *starter, kills *killWatch) *process {
+func newProcess(spec backend.ProcessSpec, s *starter, kills *killWatch, contain func(doing string, f func()) error) *process {
 	if spec.Output == nil {
 		spec.Output = func(backend.OutputLine) {}
 	}
-	return &process{spec: spec, starter: s, kills: kills, done: make(chan struct{})}
+	out := spec.Output
+	spec.Output = func(line backend.OutputLine) { // a stream that is not read on would hold the process up
+		_ = contain("a worker's output was passed on", func() { out(line) })
+	}
+	return &process{spec: spec, starter: s, kills: kills, contain: contain, done: make(chan struct{})}
 }
 
 // runner is go-plugin's way in: it hands over what it adds to the environment, and its folder for the socket.
@@ -93,6 +99,7 @@ func (p *process) start() error {
 	stdoutR, stdoutW := pipes.fromChild()
 	stderrR, stderrW := pipes.fromChild()
 	lifelineW, lifelineR := pipes.toChild()
+	frames, framesChild := pipes.pair()
 	if pipes.err != nil {
 		pipes.closeOwnEnds()
 		return fmt.Errorf("pipes for a worker process: %w", pipes.err)
@@ -100,7 +107,7 @@ func (p *process) start() error {
 	cmd := &exec.Cmd{
 		Path: p.spec.Path, Args: append([]string{p.spec.Path}, p.spec.Args...), Env: p.env, Dir: p.spec.Dir,
 		Stdout: handshakeW, Stderr: stderrW, // stdin is /dev/null
-		ExtraFiles: []*os.File{lifelineR, stdoutW}, // fd 3 and 4
+		ExtraFiles: []*os.File{lifelineR, stdoutW, framesChild}, // fd 3, 4 and 5
 		// A group of its own, so that its children can be ended with it. The signal is a net below the lifeline: SIGKILL
 		// would be faster than the lifeline, and leave the children alone.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: backendv1.OrphanSignal},
@@ -118,7 +125,7 @@ func (p *process) start() error {
 		return err
 	}
 	p.handshake = &handshakeReader{file: handshakeR}
-	p.lifeline = lifelineW
+	p.lifeline, p.frames = lifelineW, frames
 	p.logs = []*os.File{stdoutR, stderrR}
 	p.readers.Go(func() { readLog(stdoutR, &lineParser{stream: backend.Stdout, out: p.spec.Output, keep: &p.lastOut}) })
 	p.readers.Go(func() { readLog(stderrR, &lineParser{stream: backend.Stderr, out: p.spec.Output, keep: &p.last}) })
@@ -154,9 +161,10 @@ func (p *process) watch() {
 			p.exit.core = status.CoreDump()
 		}
 	}
-	p.examine()
+	_ = p.contain("the end of a worker was examined", p.examine) // it costs what is known about the end
 	p.handshake.close()
 	closeFile(p.lifeline)
+	closeFile(p.frames)
 	for _, f := range p.logs {
 		// Whoever else holds the other end may hold it for ever.
 		_ = f.SetReadDeadline(time.Unix(1, 0))

@@ -27,6 +27,15 @@ func (s *pipeSet) toChild() (own, child *os.File) {
 	return s.add(w, r)
 }
 
+// pair opens two connected sockets. Both ends are given in the order of fromChild.
+func (s *pipeSet) pair() (own, child *os.File) {
+	fds := [2]int{-1, -1}
+	if s.err == nil {
+		fds, s.err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	}
+	return s.add(fds[0], fds[1])
+}
+
 func (s *pipeSet) open() (r, w int) {
 	fds := []int{-1, -1}
 	if s.err == nil {

@@ -20,6 +20,7 @@ func loadRequest(m backend.LoadSpec) *backendv1.LoadRequest {
 		BatchSize:           int32(m.BatchSize),
 		LimitMaxImagePixels: m.LimitMaxImagePixels,
 		MaxResponseBytes:    m.MaxResponseBytes,
+		FramesFd:            backendv1.FramesFD,
 	}
 	if m.GPU != backend.NoGPU {
 		gpu := int32(m.GPU)
@@ -108,7 +109,9 @@ func inferResults(in []frame.Result, maxBytes int64) []infer.Result {
 func resultFault(r *frame.Result) error {
 	f := fault.New(fault.HandlerFailed, r.Failure.Message, nil)
 	switch r.Failure.Reason {
-	case frame.ReasonHandlerFailed, frame.ReasonInvalidOutput:
+	case frame.ReasonHandlerFailed:
+	case frame.ReasonInvalidOutput:
+		f.Hint = r.Failure.Detail // what it has returned, in one line: nothing of an exception's
 	case frame.ReasonOutOfMemory:
 		f.Code = outOfMemoryStatus()
 	case frame.ReasonTooLarge:

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -107,6 +108,10 @@ func TestFailedResults(t *testing.T) {
 		got := inferResults(in, 0)
 		if k, s := fault.KindOf(got[0].Err), fault.HTTPStatus(got[0].Err); k != tc.kind || s != tc.http || fault.Message(got[0].Err) != "m" {
 			t.Errorf("%s %d: %v, status %d", tc.reason, tc.status, got[0].Err, s)
+		}
+		failed, is := errors.AsType[*fault.Error](got[0].Err)
+		if !is || (failed.Hint == "d") != (tc.reason == frame.ReasonInvalidOutput) { // an exception's words are for the log only
+			t.Errorf("%s: the client is told %+v", tc.reason, failed)
 		}
 		if got[1].Err != nil || string(got[1].Body) != "ok" {
 			t.Errorf("%s: the neighbour failed: %v", tc.reason, got[1].Err)

@@ -127,7 +127,7 @@ func TestAsThePythonHandlers(t *testing.T) {
 					check("together", k, results[k])
 				}
 			}
-			t.Logf("%d requests; joins %v, proven %v", len(items), h.joins, h.proven)
+			t.Logf("%d requests; joins %v, proven %v", len(items), h.joins.Load(), h.proven)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
@@ -40,7 +41,7 @@ func (h *Handler) groups(jobs []*job) [][]*job {
 			continue
 		}
 		at := -1
-		if h.joins && j.rows > 0 {
+		if h.joins.Load() && j.rows > 0 {
 			at = slices.IndexFunc(groups, func(g []*job) bool { return fits(g[0], j) })
 		}
 		if at < 0 {
@@ -167,7 +168,7 @@ func (h *Handler) runTogether(ctx context.Context, group []*job) bool {
 }
 
 func (h *Handler) apart(why string) {
-	h.joins = false
+	h.joins.Store(false)
 	h.opts.Logger.Warn("requests are not joined any more: each runs alone", "model", h.model.Name, "why", why)
 }
 
@@ -291,12 +292,7 @@ func (h *Handler) Handle(ctx context.Context, items []handlersdk.Item) ([]handle
 	if h.task != nil {
 		h.task.gather(jobs)
 	}
-	for _, group := range h.groups(jobs) {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		h.run(ctx, group)
-	}
+	h.inTurn(ctx, jobs)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -311,3 +307,19 @@ func (h *Handler) Handle(ctx context.Context, items []handlersdk.Item) ([]handle
 	}
 	return results, nil
 }
+
+// inTurn runs jobs when the batch before has run. Whoever waits for that goes first then: the model is not to stand still while answers are written.
+func (h *Handler) inTurn(ctx context.Context, jobs []*job) {
+	h.turn.Lock()
+	defer runtime.Gosched()
+	defer h.turn.Unlock()
+	for _, group := range h.groups(jobs) {
+		if ctx.Err() != nil {
+			return
+		}
+		h.run(ctx, group)
+	}
+}
+
+// Overlaps implements handlersdk.Overlapping.
+func (h *Handler) Overlaps() bool { return true }

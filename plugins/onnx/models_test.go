@@ -79,7 +79,7 @@ func TestModels(t *testing.T) {
 				t.Fatal(err)
 			}
 			h := open(t, prefix, filepath.Dir(file))
-			joined := h.joins
+			joined := h.joins.Load()
 			var items []handlersdk.Item
 			for s := range c.Sets {
 				var inputs []session.Input
@@ -102,10 +102,10 @@ func TestModels(t *testing.T) {
 					requireOutputs(t, &results[s], &c, s, max(c.Atol, quantized[name]))
 				}
 			}
-			if h.joins != joined {
+			if h.joins.Load() != joined {
 				t.Error("the rows of the requests could not be joined")
 			}
-			t.Logf("joins %v, proven %v, loops %v: %s -> %s", h.joins, h.proven, h.loops, describe(h.session.Inputs), describe(h.session.Outputs))
+			t.Logf("joins %v, proven %v, loops %v: %s -> %s", h.joins.Load(), h.proven, h.loops, describe(h.session.Inputs), describe(h.session.Outputs))
 			if want, known := digits[name]; known {
 				first, err := c.Sets[0].Outputs[0].tensor().Floats()
 				if err != nil || math.Abs(float64(first[0])-want) > 1e-5 {

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
@@ -34,17 +36,21 @@ type Handler struct {
 	session *session.Session
 	names   []string // of the outputs
 	task    task     // what the model is for; nil: tensors in, tensors out
+	// turn is one batch's right to run the model; it guards proven.
+	turn sync.Mutex
 	// joins says that rows of several requests may go through the model together: all inputs have a first dimension of any length, and so have the outputs, as far as
 	// the model knows. proven says that this was tried: the rows' answers were the same as alone.
-	joins, proven bool
-	loops         bool // all inputs have a first dimension of one: several rows are given one by one
+	joins  atomic.Bool
+	proven bool
+	loops  bool // all inputs have a first dimension of one: several rows are given one by one
 }
 
 var (
-	_ handlersdk.Handler   = (*Handler)(nil)
-	_ handlersdk.Closer    = (*Handler)(nil)
-	_ handlersdk.Featured  = (*Handler)(nil)
-	_ handlersdk.Describer = (*Handler)(nil)
+	_ handlersdk.Handler     = (*Handler)(nil)
+	_ handlersdk.Closer      = (*Handler)(nil)
+	_ handlersdk.Featured    = (*Handler)(nil)
+	_ handlersdk.Describer   = (*Handler)(nil)
+	_ handlersdk.Overlapping = (*Handler)(nil)
 )
 
 // New makes a handler. Logger is required.
@@ -71,16 +77,16 @@ func (h *Handler) Initialize(_ context.Context, m handlersdk.Model) error {
 	for _, p := range h.session.Outputs {
 		h.names = append(h.names, p.Name)
 	}
-	h.joins = everyFirst(h.session.Inputs, -1) && everyFirst(h.session.Outputs, -1, 1)
+	h.joins.Store(everyFirst(h.session.Inputs, -1) && everyFirst(h.session.Outputs, -1, 1))
 	h.loops = everyFirst(h.session.Inputs, 1)
 	if settings.apart {
-		h.joins = false
+		h.joins.Store(false)
 	}
 	if h.task, err = h.newTask(&settings); err != nil {
 		return errors.Join(err, h.Close())
 	}
 	h.opts.Logger.Info("ONNX model opened", "file", filepath.Base(file), "onnxruntime", version, "inputs", describe(h.session.Inputs),
-		"outputs", describe(h.session.Outputs), "batches", h.joins)
+		"outputs", describe(h.session.Outputs), "batches", h.joins.Load())
 	return nil
 }
 
@@ -189,7 +195,7 @@ const manyRows = 4
 func (h *Handler) Describe() handlersdk.Description {
 	d := handlersdk.Description{Platform: "onnxruntime_onnx", Inputs: describedPorts(h.session.Inputs), Outputs: describedPorts(h.session.Outputs)}
 	d.Accepts = h.accepts()
-	if h.joins {
+	if h.joins.Load() {
 		d.MaxBatch = manyRows
 		if h.model.BatchSize > 1 {
 			d.MaxBatch = h.model.BatchSize

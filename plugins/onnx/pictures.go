@@ -60,7 +60,7 @@ func (h *Handler) newPictures(s *settings) (*pictures, error) {
 	if p.boxes == p.classes || p.boxes == p.score || p.classes == p.score {
 		return nil, fmt.Errorf("%s: name the outputs with boxes, labels and scores below onnx: outputs:; the model has %s", settingsFile, describe(h.session.Outputs))
 	}
-	h.joins = false // how many objects there are does not follow from how many pictures
+	h.joins.Store(false) // how many objects there are does not follow from how many pictures
 	return p, nil
 }
 

@@ -100,7 +100,7 @@ func TestDescription(t *testing.T) {
 			t.Errorf("batchSize %d is told as max_batch %d, want %d", batchSize, got, want)
 		}
 	}
-	h.joins = false // a first dimension that is fixed, or batching: false
+	h.joins.Store(false) // a first dimension that is fixed, or batching: false
 	if got := h.Describe().MaxBatch; got != 0 {
 		t.Errorf("max_batch is %d for a model without rows", got)
 	}

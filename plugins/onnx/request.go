@@ -223,7 +223,7 @@ func (h *Handler) countRows(j *job, byName map[string]tensor.Tensor) error {
 		given++
 		j.inputs = append(j.inputs, session.Input{Name: port.Name, Value: session.Of(&t)})
 	}
-	if given > 0 || len(j.inputs) == 0 || !h.joins && !j.loops {
+	if given > 0 || len(j.inputs) == 0 || !h.joins.Load() && !j.loops {
 		if j.loops {
 			return bad("the model takes one row at a time, and only without values for the inputs that have defaults")
 		}

@@ -105,7 +105,9 @@ func (t *texts) read(item *handlersdk.Item, j *job) error {
 	longest := 0
 	rows := make([][]int64, len(list))
 	for i, text := range list {
-		rows[i] = t.tokenizer.Encode(text, t.limit)
+		if rows[i], err = t.tokenizer.Encode(text, t.limit); err != nil {
+			return bad("text %d: %v; send shorter texts", i+1, err)
+		}
 		longest = max(longest, len(rows[i]))
 	}
 	if fixed := t.columns[0].port.Shape[1]; fixed > 0 {
@@ -155,7 +157,7 @@ func (t *texts) fill(j *job, length int) error {
 
 // gather gives all jobs rows of the same length, so that they may run at once. Models that mind what lies behind a text have no mask, and are left alone.
 func (t *texts) gather(jobs []*job) {
-	if !t.h.joins || len(jobs) < 2 || !slices.ContainsFunc(t.columns, func(c column) bool { return c.kind == mask }) {
+	if !t.h.joins.Load() || len(jobs) < 2 || !slices.ContainsFunc(t.columns, func(c column) bool { return c.kind == mask }) {
 		return
 	}
 	longest := 0

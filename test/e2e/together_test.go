@@ -135,10 +135,10 @@ func TestStreamsOfOneWorkerKeepApart(t *testing.T) {
 	}
 }
 
-// TestFailureOfACoroutineIsItsOwn lets requests fail in every way while another one waits: by an error, by the response timeout, and at last by the
-// death of the worker, which is the one that takes them all.
+// TestFailureOfACoroutineIsItsOwn lets requests fail in every way while others wait: by an error, by the response timeout, and at last by the death of
+// the worker, after which those that were in it are answered by the next one.
 func TestFailureOfACoroutineIsItsOwn(t *testing.T) {
-	_, s := startTogether(t, "responseTimeout: 2\n", "")
+	box, s := startTogether(t, "responseTimeout: 2\n", "")
 	pid := s.mustTogether(t, "pid")
 	if a := s.together(t, "raise:x"); a.Status != http.StatusServiceUnavailable || !strings.Contains(string(a.Body), "Prediction failed") {
 		t.Errorf("an error: status %d: %s", a.Status, a.Body)
@@ -162,22 +162,37 @@ func TestFailureOfACoroutineIsItsOwn(t *testing.T) {
 	if now := s.mustTogether(t, "pid"); now != pid {
 		t.Errorf("the worker was replaced because of one late request")
 	}
+	file := filepath.Join(box.Dir, "released")
 	var all sync.WaitGroup
 	for range 5 {
 		all.Go(func() {
-			if a := s.together(t, "wait:dead"); a.Status != http.StatusInternalServerError {
-				t.Errorf("beside the death: status %d: %s", a.Status, a.Body)
+			if now := s.mustTogether(t, "enter file:"+file+" pid"); now == pid {
+				t.Error("a request that had waited was answered by the worker that died")
 			}
 		})
 	}
-	if a := s.together(t, "die"); a.Status != http.StatusInternalServerError {
-		t.Errorf("the death: status %d: %s", a.Status, a.Body)
+	if !Eventually(startLimit, func() bool { return s.mustTogether(t, "entered") == "5" }) {
+		t.Error("the five did not come in")
 	}
-	s.mustTogether(t, "let:dead") // of those that came after the death
+	all.Go(func() {
+		a := s.together(t, "die")
+		if reason := a.Header.Get("X-Flambeau-Reason"); a.Status != http.StatusInternalServerError || reason != "worker_died" {
+			t.Errorf("the death: status %d, reason %q: %s", a.Status, reason, a.Body)
+		}
+	})
+	if !Eventually(startLimit, func() bool { return !alive(pid) }) {
+		t.Error("the worker goes on")
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil { // those that are tried again need not wait
+		t.Fatal(err)
+	}
 	all.Wait()
-	if now := s.mustTogether(t, "pid"); now == pid {
-		t.Errorf("the worker is not another one")
-	}
+}
+
+// alive says whether there is a process of that number.
+func alive(pid string) bool {
+	_, err := os.Stat("/proc/" + pid)
+	return err == nil
 }
 
 // TestEndLetsCoroutinesFinish ends the model, and then the server, while requests run.

@@ -19,8 +19,17 @@ import (
 // builtPlugin gives the program of testdata/plugin, built to answer with a number, for a kind of CPU.
 func builtPlugin(t *testing.T, number int, arch string) []byte {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "plugin")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", fmt.Sprintf("-s -w -X main.answer=%d", number), "-o", program, "./testdata/plugin")
+	return built(t, "./testdata/plugin", arch, fmt.Sprintf("main.answer=%d", number))
+}
+
+// built gives the program of a package, built for a kind of CPU with values of variables.
+func built(t *testing.T, path, arch string, values ...string) []byte {
+	t.Helper()
+	program, link := filepath.Join(t.TempDir(), "plugin"), "-s -w"
+	for _, value := range values {
+		link += " -X " + value
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", link, "-o", program, path)
 	cmd.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -39,6 +39,11 @@ type part struct {
 	Scheme      string `json:"prepend_scheme"`
 	Split       *bool  `json:"split"`
 
+	// Split (with Pattern), Punctuation and Digits.
+	Behavior   string `json:"behavior"`
+	Invert     bool   `json:"invert"`
+	Individual bool   `json:"individual_digits"`
+
 	// TemplateProcessing, BertProcessing and RobertaProcessing.
 	Single        []map[string]templateMember `json:"single"`
 	SpecialTokens map[string]struct {
@@ -48,7 +53,7 @@ type part struct {
 	Cls pair `json:"cls"`
 }
 
-// pattern is what Replace looks for.
+// pattern is what Replace and Split look for.
 type pattern struct {
 	String *string `json:"String"`
 	Regex  *string `json:"Regex"`

@@ -3,6 +3,7 @@ package tokenize
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -39,6 +40,10 @@ func (t *Tokenizer) preTokenizer(p *part) error {
 		t.split = append(t.split, into(byteLevel))
 	case "Metaspace":
 		return t.metaspace(p)
+	case "Split":
+		return t.splitPattern(p)
+	case "Digits", "Punctuation":
+		return t.splitKind(p)
 	default:
 		return fmt.Errorf("its pre-tokenizer %q is not known here", p.Type)
 	}
@@ -46,14 +51,14 @@ func (t *Tokenizer) preTokenizer(p *part) error {
 }
 
 // into makes a step of a function for which it does not matter where a piece begins.
-func into(split func(string) []string) func(piece) []piece {
-	return func(p piece) []piece {
-		texts := split(p.text)
+func into(parts func(string) []string) split {
+	return func(p piece, _ time.Time) ([]piece, error) {
+		texts := parts(p.text)
 		pieces := make([]piece, len(texts))
 		for i, text := range texts {
 			pieces[i] = piece{text, p.first && i == 0 && strings.HasPrefix(p.text, text)}
 		}
-		return pieces
+		return pieces, nil
 	}
 }
 
@@ -75,13 +80,13 @@ func (t *Tokenizer) metaspace(p *part) error {
 	}
 	t.first = t.first || scheme == "first"
 	whole := !flag(p.Split, true)
-	t.split = append(t.split, func(p piece) []piece {
+	t.split = append(t.split, func(p piece, _ time.Time) ([]piece, error) {
 		text := strings.ReplaceAll(p.text, " ", blank)
 		if (scheme == "always" || scheme == "first" && p.first) && !strings.HasPrefix(text, blank) {
 			text = blank + text
 		}
 		if whole {
-			return []piece{{text, p.first}}
+			return []piece{{text, p.first}}, nil
 		}
 		var pieces []piece
 		for text != "" {
@@ -93,7 +98,7 @@ func (t *Tokenizer) metaspace(p *part) error {
 			pieces = append(pieces, piece{text[:end], p.first && len(pieces) == 0})
 			text = text[end:]
 		}
-		return pieces
+		return pieces, nil
 	})
 	return nil
 }

@@ -1,7 +1,9 @@
 package tokenize
 
 import (
+	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -12,7 +14,7 @@ type Tokenizer struct {
 
 	raw, later    addedTokens // found in the text as it came, and in what the normalizer makes of it
 	normalize     []step
-	split         []func(piece) []piece
+	split         []split
 	first         bool    // whether a piece begins the text matters to one of split
 	before, after []int64 // tokens around a text
 	words         words
@@ -29,25 +31,32 @@ type step struct {
 	blind bool // it takes what follows for the beginning of the text when it drops that
 }
 
+// split is one of the pre-tokenizers: it makes pieces of a piece, and may not take longer than until.
+type split func(p piece, until time.Time) ([]piece, error)
+
 // piece is a part of a text.
 type piece struct {
 	text  string
 	first bool // it begins where the text begins
 }
 
-// Encode gives the numbers of a text's tokens, with those around it, cut to limit tokens if limit is not 0.
-func (t *Tokenizer) Encode(text string, limit int) []int64 {
-	inner := t.tokens(strings.ToValidUTF8(text, "\ufffd"))
+// Encode gives the numbers of a text's tokens, with those around it, cut to limit tokens if limit is not 0. The only error is ErrTooLong.
+func (t *Tokenizer) Encode(text string, limit int) ([]int64, error) {
+	inner, err := t.tokens(strings.ToValidUTF8(text, "\ufffd"))
+	if err != nil {
+		return nil, err
+	}
 	if room := limit - len(t.before) - len(t.after); limit > 0 && len(inner) > room {
 		inner = inner[:max(room, 0)]
 	}
 	all := make([]int64, 0, len(t.before)+len(inner)+len(t.after))
-	return append(append(append(all, t.before...), inner...), t.after...)
+	return append(append(append(all, t.before...), inner...), t.after...), nil
 }
 
 // tokens tokenizes what lies between the added tokens.
-func (t *Tokenizer) tokens(text string) []int64 {
+func (t *Tokenizer) tokens(text string) ([]int64, error) {
 	var ids []int64
+	until := time.Now().Add(textLimit)
 	for span := range t.raw.spans(text) {
 		if span.token != nil {
 			ids = append(ids, span.token.ID)
@@ -59,10 +68,16 @@ func (t *Tokenizer) tokens(text string) []int64 {
 				ids = append(ids, inner.token.ID)
 				continue
 			}
-			ids = t.plain(ids, piece{part[inner.begin:inner.end], first && inner.begin == 0})
+			pieces, err := t.pieces(piece{part[inner.begin:inner.end], first && inner.begin == 0}, until)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range pieces {
+				ids = t.words.tokens(ids, p.text)
+			}
 		}
 	}
-	return ids
+	return ids, nil
 }
 
 // normalized does the normalizer's steps, and says whether the text's first character is still represented.
@@ -77,19 +92,19 @@ func (t *Tokenizer) normalized(text string, first bool) (string, bool) {
 	return text, first
 }
 
-func (t *Tokenizer) plain(ids []int64, p piece) []int64 {
+// pieces does the steps of the pre-tokenizers. Nothing of it is empty.
+func (t *Tokenizer) pieces(p piece, until time.Time) ([]piece, error) {
 	pieces := []piece{p}
 	for _, split := range t.split {
 		finer := make([]piece, 0, len(pieces))
 		for _, p := range pieces {
-			finer = append(finer, split(p)...)
+			parts, err := split(p, until)
+			if err != nil {
+				return nil, err
+			}
+			finer = append(finer, parts...)
 		}
 		pieces = finer
 	}
-	for _, p := range pieces {
-		if p.text != "" {
-			ids = t.words.tokens(ids, p.text)
-		}
-	}
-	return ids
+	return slices.DeleteFunc(pieces, func(p piece) bool { return p.text == "" }), nil
 }

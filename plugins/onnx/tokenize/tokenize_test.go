@@ -2,6 +2,7 @@ package tokenize
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +58,7 @@ func compare(t *testing.T, tokenizer, want string) {
 	const most = 10
 	failed := 0
 	for _, c := range cases {
-		got := k.Encode(c.Text, 0)
+		got := encoded(t, k, c.Text, 0)
 		if slices.Equal(got, c.IDs) {
 			continue
 		}
@@ -72,6 +73,15 @@ func compare(t *testing.T, tokenizer, want string) {
 	if failed > 0 {
 		t.Errorf("%s: %d of %d texts", tokenizer, failed, len(cases))
 	}
+}
+
+func encoded(t *testing.T, k *Tokenizer, text string, limit int) []int64 {
+	t.Helper()
+	ids, err := k.Encode(text, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
 }
 
 func shortened(ids []int64) []int64 { return ids[:min(len(ids), 12)] }
@@ -101,8 +111,9 @@ func trained(t *testing.T) string {
 // TestAsTrainedThere trains tokenizers of every kind with Hugging Face's library, and wants the same tokens for emoji, control characters, marks, long texts and more.
 func TestAsTrainedThere(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join(trained(t), "*.want"))
-	if err != nil || len(files) != 19 {
+	dir := trained(t)
+	files, err := filepath.Glob(filepath.Join(dir, "*.want"))
+	if err != nil || len(files) != 31 {
 		t.Fatalf("%q, %v", files, err)
 	}
 	for _, file := range files {
@@ -111,6 +122,14 @@ func TestAsTrainedThere(t *testing.T) {
 			compare(t, strings.TrimSuffix(file, ".want")+".json", file)
 		})
 	}
+	t.Run("pieces", func(t *testing.T) {
+		t.Parallel()
+		comparePieces(t, dir)
+	})
+	t.Run("sets", func(t *testing.T) {
+		t.Parallel()
+		compareSets(t, dir)
+	})
 }
 
 // processorTime is what this thread has used, which other work on the machine does not change.
@@ -138,7 +157,7 @@ func TestLongTextsTakeLittle(t *testing.T) {
 		}
 		for _, text := range []string{strings.Repeat("a", 1<<18), strings.Repeat("<x>", 1<<17), strings.Repeat("<", 1<<18), strings.Repeat("\u4f60", 1<<18)} {
 			began := processorTime(t)
-			ids := k.Encode(text, 0)
+			ids := encoded(t, k, text, 0)
 			if took := processorTime(t) - began; took > 20*time.Second {
 				t.Errorf("%.40s: %.4q… took %v for %d tokens", file, text, took, len(ids))
 			}
@@ -149,12 +168,12 @@ func TestLongTextsTakeLittle(t *testing.T) {
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	k := parsed(t, "testdata/wordpiece.json")
-	whole := k.Encode("A man is eating food.", 0)
-	cut := k.Encode("A man is eating food.", 4)
+	whole := encoded(t, k, "A man is eating food.", 0)
+	cut := encoded(t, k, "A man is eating food.", 4)
 	if len(cut) != 4 || cut[0] != 2 || cut[3] != 3 || cut[1] != whole[1] || cut[2] != whole[2] {
 		t.Errorf("%v of %v", cut, whole)
 	}
-	if tiny := k.Encode("A man", 1); len(tiny) != 2 {
+	if tiny := encoded(t, k, "A man", 1); len(tiny) != 2 {
 		t.Errorf("%v", tiny)
 	}
 }
@@ -176,7 +195,9 @@ func TestUnknownSteps(t *testing.T) {
 		`{"normalizer": {"type": "Replace"}, ` + model + `}`:                                         "Replace",
 		`{"normalizer": {"type": "Mystery"}, ` + model + `}`:                                         "Mystery",
 		`{"pre_tokenizer": {"type": "Metaspace"}, ` + model + `}`:                                    "Metaspace",
-		`{"pre_tokenizer": {"type": "Split"}, ` + model + `}`:                                        "Split",
+		`{"pre_tokenizer": {"type": "Split", "behavior": "Isolated"}, ` + model + `}`:                "Split",
+		`{"pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}}, ` + model + `}`:            "behavior",
+		`{"pre_tokenizer": {"type": "Punctuation", "behavior": "Other"}, ` + model + `}`:             "Punctuation",
 		`{"post_processor": {"type": "Other"}, ` + model + `}`:                                       "Other",
 		`{"model": {"type": "WordPiece", "vocab": {"a": 1}}}`:                                        "unk_token",
 		`{"model": {"type": "WordLevel", "vocab": {"a": 1}}}`:                                        "unk_token",
@@ -207,11 +228,18 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(`{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Strip"}, {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
 			{"type": "Precompiled", "precompiled_charsmap": "CAAAAAAEAAABAAAAYQA="}]}, "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"},
 			"added_tokens": [{"id": 7, "content": "<m>", "lstrip": true, "rstrip": true, "normalized": true, "single_word": true}], "model": `+model+`}`), "a  <m> \u4f60\xffab")
+		f.Add([]byte(`{"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "(?i:'s)|[^\\r\\n\\p{L}]?\\p{L}+|\\s+(?!\\S)"},
+			"behavior": "MergedWithNext", "invert": true}, {"type": "Digits", "individual_digits": true}, {"type": "Punctuation", "behavior": "Contiguous"}]}, "model": `+model+`}`), "a's  12, b")
 	}
-	f.Fuzz(func(_ *testing.T, file []byte, text string) {
-		if k, err := Parse(file); err == nil {
-			k.Encode(text, 0)
-			k.Encode(text, 3)
+	f.Fuzz(func(t *testing.T, file []byte, text string) {
+		k, err := Parse(file)
+		if err != nil {
+			return
+		}
+		for _, limit := range []int{0, 3} {
+			if _, err := k.Encode(text, limit); err != nil && !errors.Is(err, ErrTooLong) {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -45,8 +45,11 @@ type LoadRequest struct {
 	LimitMaxImagePixels bool `protobuf:"varint,8,opt,name=limit_max_image_pixels,json=limitMaxImagePixels,proto3" json:"limit_max_image_pixels,omitempty"`
 	// Largest single answer that the server accepts, in bytes; 0 for no limit.
 	MaxResponseBytes int64 `protobuf:"varint,9,opt,name=max_response_bytes,json=maxResponseBytes,proto3" json:"max_response_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Descriptor of a connected unix socket over which frames may go instead of the Execute stream; 0 when there is none
+	// (docs/protocol.md).
+	FramesFd      int32 `protobuf:"varint,10,opt,name=frames_fd,json=framesFd,proto3" json:"frames_fd,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LoadRequest) Reset() {
@@ -138,6 +141,13 @@ func (x *LoadRequest) GetLimitMaxImagePixels() bool {
 func (x *LoadRequest) GetMaxResponseBytes() int64 {
 	if x != nil {
 		return x.MaxResponseBytes
+	}
+	return 0
+}
+
+func (x *LoadRequest) GetFramesFd() int32 {
+	if x != nil {
+		return x.FramesFd
 	}
 	return 0
 }
@@ -385,7 +395,7 @@ var File_backend_v1_backend_proto protoreflect.FileDescriptor
 
 const file_backend_v1_backend_proto_rawDesc = "" +
 	"\n" +
-	"\x18backend/v1/backend.proto\x12\x13flambeau.backend.v1\"\xc5\x02\n" +
+	"\x18backend/v1/backend.proto\x12\x13flambeau.backend.v1\"\xe2\x02\n" +
 	"\vLoadRequest\x12\x1d\n" +
 	"\n" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12#\n" +
@@ -397,7 +407,9 @@ const file_backend_v1_backend_proto_rawDesc = "" +
 	"\n" +
 	"batch_size\x18\a \x01(\x05R\tbatchSize\x123\n" +
 	"\x16limit_max_image_pixels\x18\b \x01(\bR\x13limitMaxImagePixels\x12,\n" +
-	"\x12max_response_bytes\x18\t \x01(\x03R\x10maxResponseBytesB\x06\n" +
+	"\x12max_response_bytes\x18\t \x01(\x03R\x10maxResponseBytes\x12\x1b\n" +
+	"\tframes_fd\x18\n" +
+	" \x01(\x05R\bframesFdB\x06\n" +
 	"\x04_gpu\"\x91\x01\n" +
 	"\fLoadResponse\x12:\n" +
 	"\afailure\x18\x01 \x01(\v2 .flambeau.backend.v1.LoadFailureR\afailure\x12\x1a\n" +

@@ -34,11 +34,20 @@ const (
 	LifelineFD = 3
 	// StdoutFD takes log lines of stdout.
 	StdoutFD = 4
+	// FramesFD is one end of a pair of unix sockets. Frames go over it where both sides can do so (FeatureSocket).
+	FramesFD = 5
 )
 
 // FeatureConcurrent is the feature, in the answer to Load, of a backend that runs all the batches that it is sent at the same time. Others run one
 // after another.
 const FeatureConcurrent = "concurrent"
+
+// FeatureAhead is the feature of a backend that takes a batch while another one runs, so that it can begin with it at once. It need not give the results
+// in the order of the batches.
+const FeatureAhead = "ahead"
+
+// FeatureSocket is the feature of a backend that gets frames over the socket that LoadRequest.frames_fd offers, and by no Execute stream.
+const FeatureSocket = "socket"
 
 // FeatureOIPBinary is the feature of a backend that takes an item's one part "body" as a body of the Open Inference Protocol as it came, with raw
 // tensors behind the JSON when the header inference-header-content-length says so, and answers in the same form.

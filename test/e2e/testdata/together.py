@@ -10,6 +10,7 @@ from ts.handler_utils.utils import send_intermediate_predict_response
 class Together:
     def initialize(self, context):
         self.inside = 0
+        self.entered = 0
         self.ticks = 0
         self.events = collections.defaultdict(asyncio.Event)
         context.seen = []
@@ -31,6 +32,10 @@ class Together:
                 if self.inside == int(value):
                     self.events["met"].set()
                 await self.events["met"].wait()
+            elif what == "enter":
+                self.entered += 1
+            elif what == "entered":
+                answer = str(self.entered)
             elif what == "wait":
                 await self.events[value].wait()
             elif what == "let":
@@ -40,8 +45,6 @@ class Together:
                     await asyncio.sleep(0.01)
             elif what == "say":
                 send_intermediate_predict_response([value] * len(data), context.request_ids, "piece", 200, context)
-            elif what == "waiting":
-                answer = str(len(self.events))
             elif what == "pid":
                 answer = str(os.getpid())
             elif what == "ticks":

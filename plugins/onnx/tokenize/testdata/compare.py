@@ -2,7 +2,8 @@
 
     python compare.py FOLDER
 
-FOLDER gets NAME.json and NAME.want, [{"text", "ids"}], for each. Needs tokenizers and sentencepiece.
+FOLDER gets NAME.json and NAME.want, [{"text", "ids"}], for each; splits/pieces.json, what pre-tokenizers alone make of texts; and splits/sets.json, the characters that
+classes of regular expressions stand for. Needs tokenizers and sentencepiece.
 """
 
 import io
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Tuple
 
 import sentencepiece
+from families import regexes, sets, splits
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -113,6 +115,16 @@ PIECES = [
 ]
 
 
+# Blanks, ends of lines, contractions and numbers, as those patterns mind them.
+MORE = [
+    *("a\r\nb\r\n\r\n  c", "\n\n\n", "  \n  x", "a  b   c    ", "\t\tx", "x\u00a0\u00a0y", "a \r b \n", "line\n", "\nline"),
+    *("I'm you're WE'LL they'Ve it's IT'S don't 'tis '\u017f 'x", "12345678 1,234.56 \u0661\u0662\u0663\u0664 \u00b2\u00b3 \u2167", "x=1;y+=2\n"),
+    *("HTTPServer camelCase XMLHttp \u01c5x", "hello!!! ... --- \u2026\u3002", "\U0001f600\U0001f600 ok\U0001f44d\U0001f3fd", "a/b//c/\n/d", "{a}{b}"),
+    *("\u4f60\u597d world \u4e16\u754c123", "\u3053\u3093 \u30ab\u30bf abc", "axxb", "xx", "the then an than", "Kelvin \u212a \u00df SS", "()[]|.,"),
+    *("if (x) {\n\treturn y;\n}\n\n", "\x1b[0m \x07\x08\x0b\x0c", "e\u0301\u0301 n\u0303", "<|im_end|>  x <mask> y", "\u2581\u2581a\u2581"),
+]
+
+
 def texts() -> List[str]:
     """Fixed ones, and some by chance, which is the same each time."""
     rng = random.Random(7)
@@ -128,7 +140,7 @@ def texts() -> List[str]:
         "a <mask> b",
         "  <mask>  <mask>",
     ]
-    made += PIECES
+    made += PIECES + MORE
     made += ["".join(rng.choices(PIECES, k=rng.randint(2, 12))) for _ in range(400)]
     made += [" ".join(rng.choices(PIECES, k=rng.randint(2, 20))) for _ in range(200)]
     made.append("".join(rng.choices(PIECES, k=8000)))
@@ -304,12 +316,16 @@ def words() -> Iterator[Tuple[str, Tokenizer]]:
 def main() -> None:
     out = Path(sys.argv[1])
     everything = texts()
-    for made in (unigrams(), bytepairs(), words()):
+    for made in (unigrams(), bytepairs(), words(), regexes(trained)):
         for name, t in made:
             t.save(str(out / f"{name}.json"), pretty=False)
             t = Tokenizer.from_file(str(out / f"{name}.json"))
             cases = [{"text": text, "ids": e.ids} for text, e in zip(everything, t.encode_batch(everything))]
             (out / f"{name}.want").write_text(json.dumps(cases))
+    (out / "splits").mkdir()
+    short = [text for text in everything if len(text) < 60]
+    (out / "splits/pieces.json").write_text(json.dumps(splits(short[:180] + short[180::6] + MORE)))
+    (out / "splits/sets.json").write_text(json.dumps(sets()))
 
 
 if __name__ == "__main__":

@@ -60,11 +60,16 @@ func materialize(data mem.BufferSlice) []byte {
 	if len(data) == 0 {
 		return nil
 	}
-	size, shift := data.Len(), -firstData(data[0].ReadOnlyData())&(alignment-1)
-	frame := make([]byte, size+alignment) // the allocator aligns it
-	frame = frame[shift : shift+size : shift+size]
+	frame := aligned(data.Len(), data[0].ReadOnlyData())
 	data.CopyTo(frame)
 	return frame
+}
+
+// aligned gives room for a frame that begins like this.
+func aligned(size int, begin []byte) []byte {
+	shift := -firstData(begin) & (alignment - 1)
+	frame := make([]byte, size+alignment) // the allocator aligns it
+	return frame[shift : shift+size : shift+size]
 }
 
 // firstData gives where the data of a batch's first part begins, 0 if that is not among what has come first.
