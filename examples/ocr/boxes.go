@@ -135,26 +135,18 @@ func (f *filling) fill(from int) []point {
 	for len(waiting) > 0 {
 		i := waiting[len(waiting)-1]
 		waiting = waiting[:len(waiting)-1]
-		edge := false
 		for _, d := range around {
 			next := i + d
-			if next < 0 || next >= len(f.ink) {
-				continue
-			}
-			if f.ink[next] != ink {
-				edge = true
-				if !ink && d != 0 {
-					border = append(border, f.outside(next))
-				}
-				continue
-			}
-			if !f.seen[next] {
+			switch {
+			case next < 0 || next >= len(f.ink) || f.ink[next] == ink && f.seen[next]:
+			case f.ink[next] == ink:
 				f.seen[next] = true
 				waiting = append(waiting, next)
+			case ink:
+				border = append(border, f.outside(i))
+			default:
+				border = append(border, f.outside(next))
 			}
-		}
-		if ink && edge {
-			border = append(border, f.outside(i))
 		}
 	}
 	return border

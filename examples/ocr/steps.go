@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
@@ -268,16 +269,18 @@ func textStep(characters []string) step {
 
 // spelled gives a text and how sure it is on average.
 func spelled(characters []string, numbers []int64, chances []float32) (text string, score float64) {
-	n := 0
+	var spelling strings.Builder
+	n, before := 0, int64(0)
 	for i, c := range numbers {
-		if c == 0 || i > 0 && numbers[i-1] == c {
+		goesOn := c == before
+		before = c
+		if c == 0 || goesOn {
 			continue
 		}
-		switch {
-		case c > 0 && int(c) <= len(characters):
-			text += characters[c-1]
-		default:
-			text += " " // the last class
+		if at := int(c) - 1; at >= 0 && at < len(characters) {
+			spelling.WriteString(characters[at])
+		} else {
+			spelling.WriteByte(' ') // the last class
 		}
 		score += float64(chances[i])
 		n++
@@ -285,7 +288,7 @@ func spelled(characters []string, numbers []int64, chances []float32) (text stri
 	if n == 0 {
 		return "", 0
 	}
-	return text, score / float64(n)
+	return spelling.String(), score / float64(n)
 }
 
 // restored moves a box from the page to the picture that was sent.

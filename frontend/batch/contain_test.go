@@ -95,7 +95,7 @@ func (s *faultySlot) Release() {
 	s.pool.at("release")
 }
 
-// outcomes counts how requests ended.
+// outcomesSeen counts how requests ended.
 type outcomesSeen struct{ answered, internal, broken, other int }
 
 // sendAll sends requests, some one after another and then all at once, and counts how they end.
@@ -133,6 +133,43 @@ func sendAll(t *testing.T, q submitter, n int, suspect bool) (got outcomesSeen) 
 	}
 	all.Wait()
 	return got
+}
+
+// mostSent is how many requests the tests of panics send.
+const mostSent = 8
+
+// beginQueue runs a queue whose policy is spoilt, until it is closed by end.
+func beginQueue(
+	t *testing.T, pool backend.Pool, g *Guard, tell func(error), spoil func(rule.Policy) rule.Policy,
+) (q submitter, end func(error), done chan struct{}) {
+	t.Helper()
+	u, err := New(pool, Policy{MaxItems: 100, MaxBatch: 3, Guard: g, Panicked: tell})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.batcher.policy = spoil(u.batcher.policy)
+	done = make(chan struct{})
+	go func() { defer close(done); u.Run(t.Context()) }()
+	return u, u.Close, done
+}
+
+// beginSequences is beginQueue for sequences, which are all of one worker.
+func beginSequences(
+	t *testing.T, pool backend.Pool, g *Guard, tell func(error), spoil func(rule.Policy) rule.Policy,
+) (q submitter, end func(error), done chan struct{}) {
+	t.Helper()
+	s, err := NewSequences(pool, SequencePolicy{MaxSequences: mostSent, MaxItems: 9, MaxBatch: 3, Idle: time.Hour, Guard: g, Panicked: tell})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.batches[0] = &batcher{}
+	if err := s.batches[0].set(&s.policy.Batching, 3, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.batches[0].policy = spoil(s.batches[0].policy)
+	done = make(chan struct{})
+	go func() { defer close(done); s.Run(t.Context()) }()
+	return s, s.Close, done
 }
 
 // TestPanicsOfTheLoops: whatever panics in what makes the batches, the process goes on, each request is answered, every slot comes back, and somebody is
@@ -182,39 +219,20 @@ func TestPanicsOfTheLoops(t *testing.T) {
 					}
 				}
 				pool := &faultyPool{newWorkers(2, takes(time.Second)), tt.where, &left}
-				const n = 8
-				var g *Guard
-				if g = guard(true); tt.suspects {
+				const n = mostSent
+				g := guard(true)
+				if tt.suspects {
 					var bad []string
 					for i := range n {
 						bad = append(bad, "bad "+strconv.Itoa(i))
 					}
 					g = suspected(bad...)
 				}
-				var q submitter
-				done := make(chan struct{})
-				var end func(error)
+				begin := beginQueue
 				if tt.sequences {
-					s, err := NewSequences(pool, SequencePolicy{MaxSequences: n, MaxItems: 9, MaxBatch: 3, Idle: time.Hour, Guard: g, Panicked: tell})
-					if err != nil {
-						t.Fatal(err)
-					}
-					s.batches[0] = &batcher{}
-					if err := s.batches[0].set(&s.policy.Batching, 3, 0); err != nil {
-						t.Fatal(err)
-					}
-					s.batches[0].policy = &faulty{s.batches[0].policy, tt.where, &left}
-					q, end = s, s.Close
-					go func() { defer close(done); s.Run(t.Context()) }()
-				} else {
-					u, err := New(pool, Policy{MaxItems: 100, MaxBatch: 3, Guard: g, Panicked: tell})
-					if err != nil {
-						t.Fatal(err)
-					}
-					u.batcher.policy = &faulty{u.batcher.policy, tt.where, &left}
-					q, end = u, u.Close
-					go func() { defer close(done); u.Run(t.Context()) }()
+					begin = beginSequences
 				}
+				q, end, done := begin(t, pool, g, tell, func(p rule.Policy) rule.Policy { return &faulty{p, tt.where, &left} })
 				got := sendAll(t, q, n, tt.suspects)
 				if got.answered+got.internal+got.broken != n || tt.all && got.answered != n || tt.broken != (got.broken > 0) {
 					t.Errorf("%+v", got)

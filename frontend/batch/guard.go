@@ -125,7 +125,7 @@ func (q *Queue) returnSuspects(later []*pending, refused int) {
 
 // comeBack ends a batch's time with a worker. What of it was not sent, or is to be run again, waits before all that came after it.
 func (q *Queue) comeBack(ctx context.Context, unsent []*pending) {
-	late, cause, suspects := q.takeBack(ctx, unsent)
+	late, suspects, cause := q.takeBack(ctx, unsent)
 	answerAll(late, cause)
 	q.signal()
 	if suspects {
@@ -134,7 +134,7 @@ func (q *Queue) comeBack(ctx context.Context, unsent []*pending) {
 }
 
 // takeBack does the work of comeBack, and gives those that have to be answered, with what: when the queue is at its end.
-func (q *Queue) takeBack(ctx context.Context, unsent []*pending) (late []*pending, cause error, suspects bool) {
+func (q *Queue) takeBack(ctx context.Context, unsent []*pending) (late []*pending, suspects bool, cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.away--
@@ -142,8 +142,8 @@ func (q *Queue) takeBack(ctx context.Context, unsent []*pending) (late []*pendin
 		cause = context.Cause(ctx)
 	}
 	if cause != nil { // what waits was answered already, or is answered just now
-		return wanted(unsent), cause, false
+		return wanted(unsent), false, cause
 	}
 	q.putBack(unsent)
-	return nil, nil, q.waiting.suspects > 0
+	return nil, q.waiting.suspects > 0, nil
 }

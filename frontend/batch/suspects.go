@@ -73,15 +73,15 @@ func (q *Queue) trySome(ctx, trying context.Context, places chan struct{}) (sent
 	return sent
 }
 
-// suspect gives the suspect request that is next, nil for none, and how many may be tried with it, itself included.
+// suspect gives the suspect request that is next, nil for none, and how many may be tried with it, itself included: more than now may wait by the time that
+// there is a worker for them.
 func (q *Queue) suspect() (p *pending, most int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	group := q.waiting.group()
-	if len(group) == 0 {
-		return nil, 0
+	if p = q.waiting.suspect(); p != nil {
+		most = p.company()
 	}
-	return group[0], len(group)
+	return p, most
 }
 
 // acquireAlone gets slots of a worker that has nothing else, for as long as a request's client waits.

@@ -35,9 +35,11 @@ func (p *swapped) Free() int      { return 1 }
 func (p *swapped) Workers() []int { return []int{0} }
 func (p *swapped) Pin(int) bool   { return true }
 func (p *swapped) Unpin(int)      {}
+
 func (p *swapped) AcquireAlone(ctx context.Context, _ int) ([]backend.Slot, error) {
 	return one(p.Acquire(ctx))
 }
+
 func (p *swapped) AcquireFrom(context.Context, int) (backend.Slot, error) {
 	return nil, errors.ErrUnsupported
 }

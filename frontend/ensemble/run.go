@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/textproto"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -85,9 +84,7 @@ func flow[V any](ctx context.Context, p *plan, given map[string]V, step func(ctx
 // recoverTo makes an error of a panic, so that one bug costs one request. What it was is for the log.
 func recoverTo(err *error) {
 	if what := recover(); what != nil {
-		f := fault.New(fault.Internal, "Internal error.", nil)
-		f.Detail = fmt.Sprintf("panic: %v\n\n%s", what, debug.Stack())
-		*err = f
+		*err = fault.Panicked(what, "an ensemble was run")
 	}
 }
 

@@ -66,10 +66,12 @@ type operation struct {
 		Description string `json:"description"`
 		Ref         string `json:"$ref"`
 	} `json:"responses"`
-	Parameters []struct {
-		Name, In string
-		Required bool
-	} `json:"parameters"`
+	Parameters []parameter `json:"parameters"`
+}
+
+type parameter struct {
+	Name, In string
+	Required bool
 }
 
 // document reads a port's document: its operations by their methods and paths, and the descriptions of the responses that they refer to.
@@ -238,12 +240,7 @@ func TestPlacesAreParameters(t *testing.T) {
 	for route, op := range ops {
 		for place := range strings.SplitSeq(route, "/") {
 			name, is := strings.CutPrefix(place, "{")
-			if is && !slices.ContainsFunc(op.Parameters, func(p struct {
-				Name, In string
-				Required bool
-			}) bool {
-				return p.In == "path" && p.Required && p.Name == strings.TrimSuffix(name, "}")
-			}) {
+			if is && !slices.Contains(op.Parameters, parameter{Name: strings.TrimSuffix(name, "}"), In: "path", Required: true}) {
 				t.Errorf("%s has no parameter %s", route, name)
 			}
 		}

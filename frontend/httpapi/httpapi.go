@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -110,6 +111,7 @@ type API struct {
 	opts     Options
 	log      *slog.Logger
 	inflight budget
+	scratch  sync.Pool // buffers for what nobody reads
 	fixed    fixedHeaders
 	started  atomic.Bool // what was there at the start has come up, or failed
 	// What is served below /admin and, of the Open Inference Protocol, below /v2.

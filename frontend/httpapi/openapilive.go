@@ -57,6 +57,25 @@ func (a *API) describeLoaded(port Port) ([]byte, error) {
 	opts.ModelAPI = a.opts.ModelAPI && opts.Inference
 	opts.SharedMemory = a.opts.Protocol.SharesMemory()
 	opts.Models = a.loadedModels()
+	for _, p := range a.livePaths(port, &opts) {
+		if port == Joint && p.path == versionPath {
+			continue // it is the inference API's there, which has no such route
+		}
+		for i := range p.ops {
+			p.ops[i].live = true
+			p.ops[i].parameters = withExamples(p.ops[i].parameters, opts.Models)
+		}
+		text, err := json.Marshal(apiOperations(p.ops))
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it is wrapped by the caller
+		}
+		opts.Extra[p.path] = text
+	}
+	return openapi.Build(opts) //nolint:wrapcheck // the same
+}
+
+// livePaths are the paths of a port's document that are described here.
+func (a *API) livePaths(port Port, opts *openapi.Options) []apiPath {
 	managementKey := ""
 	if opts.Keys {
 		managementKey = openapi.ManagementKey
@@ -83,21 +102,7 @@ func (a *API) describeLoaded(port Port) ([]byte, error) {
 	if a.opts.Metrics != nil && (port == MetricsPort || port == Joint) {
 		paths = append(paths, metricsPath())
 	}
-	for _, p := range paths {
-		if port == Joint && p.path == versionPath {
-			continue // it is the inference API's there, which has no such route
-		}
-		for i := range p.ops {
-			p.ops[i].live = true
-			p.ops[i].parameters = withExamples(p.ops[i].parameters, opts.Models)
-		}
-		text, err := json.Marshal(apiOperations(p.ops))
-		if err != nil {
-			return nil, err //nolint:wrapcheck // it is wrapped by the caller
-		}
-		opts.Extra[p.path] = text
-	}
-	return openapi.Build(opts) //nolint:wrapcheck // the same
+	return paths
 }
 
 func withKey(key string, paths ...apiPath) []apiPath {

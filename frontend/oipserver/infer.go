@@ -2,9 +2,7 @@ package oipserver
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,9 +134,7 @@ func (s *Server) submit(ctx context.Context, ref infer.ModelRef, item infer.Item
 func (s *Server) piece(d *rollout.Description, req *oip.Request, piece *infer.Result) (r *oip.Response, err error) {
 	defer func() {
 		if what := recover(); what != nil {
-			f := fault.New(fault.Internal, "Internal error.", nil)
-			f.Detail = fmt.Sprintf("panic: %v\n\n%s", what, debug.Stack())
-			r, err = nil, f
+			r, err = nil, fault.Panicked(what, "a piece of an answer was made")
 		}
 	}()
 	return s.respond(d, req, piece, true)

@@ -210,7 +210,7 @@ func TestAnswersAreTyped(t *testing.T) {
 	if diff := cmp.Diff([]any{map[string]any{"type": "integer", "minimum": 0.0}, map[string]any{"const": 2.0}}, at(t, all[0], "properties", "shape", "prefixItems")); diff != "" {
 		t.Error(diff)
 	}
-	if _, exact := answeredPort(&backend.Port{Name: "any", DataType: "FP32", Shape: []int64{-1}})["properties"].(object)["shape"].(object)["prefixItems"]; exact {
+	if isExact(&backend.Port{Name: "any", DataType: "FP32", Shape: []int64{-1}}) {
 		t.Error("an output that may have any shape is described as a row")
 	}
 }

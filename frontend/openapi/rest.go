@@ -8,7 +8,7 @@ import (
 
 // rest describes TorchServe's other ways to ask a model, which have its name as a parameter.
 func (b *builder) rest() {
-	any := object{"description": "Whatever the model takes.", "content": object{"*/*": object{"schema": object{}}}}
+	anything := object{"description": "Whatever the model takes.", "content": object{"*/*": object{"schema": object{}}}}
 	for _, r := range []struct{ path, id, summary string }{
 		{"/explanations/{model_name}", "explain", "Ask the model's handler for an explanation."},
 		{"/explanations/{model_name}/{model_version}", "explainVersion", "Ask a version's handler for an explanation."},
@@ -23,7 +23,7 @@ func (b *builder) rest() {
 		responses := b.failures(object{ok: object{"description": "The answer of the model's handler, of the type that it gives it."}}, strings.HasPrefix(r.path, "/v2/"), append(working(), fault.BadForm)...)
 		responses["default"] = object{"description": "What the handler answers by a status of its own choice."}
 		op := b.operation(nil, r.id, r.summary, responses)
-		op["requestBody"] = any
+		op["requestBody"] = anything
 		if strings.HasPrefix(r.id, "old") {
 			op["deprecated"] = true
 		}

@@ -101,7 +101,7 @@ func underFirstServer(t *testing.T, server, mode string, args []string, batches 
 		t.Fatal(err)
 	}
 	var out, errors bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), server, append(args, self)...)
+	cmd := exec.CommandContext(t.Context(), server, append(args, self)...) //nolint:gosec // programs of this test
 	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), options(mode).Env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(batches), &out, &errors
 	err = cmd.Run()

@@ -317,6 +317,9 @@ func (t *Tensor) appendNumber(text []byte, at int) []byte {
 	return strconv.AppendInt(text, int64(t.number(at)), 10)
 }
 
+// usualDigits is about how many bytes a number has as a text, with its comma.
+const usualDigits = 12
+
 // AppendNested writes the elements as JSON arrays nested as the shape is; a scalar is one value.
 func (t *Tensor) AppendNested(text []byte) ([]byte, error) {
 	if err := t.Check(); err != nil {
@@ -328,6 +331,9 @@ func (t *Tensor) AppendNested(text []byte) ([]byte, error) {
 		if elements, err = t.Elements(); err != nil {
 			return text, err
 		}
+	}
+	if size := t.DType.Size(); size > 0 {
+		text = slices.Grow(text, len(t.Data)/size*usualDigits)
 	}
 	at := 0
 	return t.appendLevel(text, 0, &at, elements)
@@ -343,6 +349,9 @@ func (t *Tensor) appendLevel(text []byte, depth int, at *int, elements [][]byte)
 		return appendText(text, elements[i])
 	}
 	text = append(text, '[')
+	if depth == len(t.Shape)-1 && t.DType != Bytes {
+		return t.appendRow(text, int(t.Shape[depth]), at), nil
+	}
 	for i := range t.Shape[depth] {
 		if i > 0 {
 			text = append(text, ',')
@@ -353,6 +362,19 @@ func (t *Tensor) appendLevel(text []byte, depth int, at *int, elements [][]byte)
 		}
 	}
 	return append(text, ']'), nil
+}
+
+// appendRow writes the numbers of a row, and its end.
+func (t *Tensor) appendRow(text []byte, n int, at *int) []byte {
+	size := t.DType.Size()
+	for i := range n {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = t.appendNumber(text, (*at+i)*size)
+	}
+	*at += n
+	return append(text, ']')
 }
 
 // appendText writes an element of BYTES.

@@ -51,32 +51,41 @@ func (s *subject) plugin(o *Options) {
 // protocolOf reads the version that a program names, 0 when it names none. One that speaks several names each: wanted goes before the others, then the first.
 func protocolOf(r io.Reader, wanted int) (int, error) {
 	first := 0
-	const longest = 10 // digits and the semicolon
 	in := bufio.NewReaderSize(r, 1<<20)
 	for {
 		text, err := in.Peek(in.Size())
 		if err != nil && !errors.Is(err, io.EOF) {
 			return 0, err
 		}
-		for rest := text; ; {
-			i := bytes.Index(rest, []byte(protocolMark))
-			if i < 0 {
-				break
+		for _, n := range versionsIn(text) {
+			if n == wanted {
+				return n, nil
 			}
-			rest = rest[i+len(protocolMark):]
-			digits, _, ended := bytes.Cut(rest[:min(longest, len(rest))], []byte(";"))
-			if n, bad := strconv.Atoi(string(digits)); ended && bad == nil && n > 0 {
-				if n == wanted {
-					return n, nil
-				}
-				first = cmp.Or(first, n)
-			}
+			first = cmp.Or(first, n)
 		}
 		if err != nil {
 			return first, nil //nolint:nilerr // the end of the file
 		}
-		if _, err := in.Discard(len(text) - len(protocolMark) - longest); err != nil {
+		if _, err := in.Discard(len(text) - len(protocolMark) - longestVersion); err != nil {
 			return 0, err
 		}
+	}
+}
+
+const longestVersion = 10 // digits and the semicolon
+
+// versionsIn are the versions that a piece of a program names.
+func versionsIn(text []byte) []int {
+	var all []int
+	for {
+		_, rest, found := bytes.Cut(text, []byte(protocolMark))
+		if !found {
+			return all
+		}
+		digits, _, ended := bytes.Cut(rest[:min(longestVersion, len(rest))], []byte(";"))
+		if n, err := strconv.Atoi(string(digits)); ended && err == nil && n > 0 {
+			all = append(all, n)
+		}
+		text = rest
 	}
 }

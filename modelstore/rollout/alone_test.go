@@ -233,11 +233,11 @@ func TestAloneBounds(t *testing.T) {
 			q.send(t, "second", 1, 2*s)
 			time.Sleep(2500 * time.Millisecond)
 			q.send(t, "b", 0, s)
-			time.Sleep(s)
+			time.Sleep(900 * time.Millisecond)
 			q.send(t, "c", 0, s)
-			time.Sleep(s) // the second one has reserved it at 4
+			time.Sleep(800 * time.Millisecond) // the second one has reserved it at 4
 			q.send(t, "d", 0, s)
-		}, map[string]float64{"first": 0, "a": 2, "b": 2.5, "c": 3.5, "second": 4.5, "d": 6.5}},
+		}, map[string]float64{"first": 0, "a": 2, "b": 2.5, "c": 3.4, "second": 4.4, "d": 6.4}},
 		"some together": {[]int{4}, func(t *testing.T, q *queuer) {
 			t.Helper()
 			q.send(t, "together", 3, s, 2*s, 2500*time.Millisecond)

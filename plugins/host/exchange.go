@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -272,6 +273,7 @@ func (x *exchange) hand(w waiting, head frame.Head, b []byte) error {
 	answers := inferResults(results, x.maxResponse)
 	if head.Kind == frame.KindResults {
 		w.give(answer{results: answers})
+		runtime.Gosched() // who waits for it comes first: there is most likely nothing to receive yet
 		return nil
 	}
 	err = x.contain("a piece of an answer was passed on", func() {

@@ -82,6 +82,7 @@ func (i *instance) attendPulse() {
 	defer tick.Stop()
 	health := grpc_health_v1.NewHealthClient(i.conn)
 	var p pulse
+	var served uint64
 	i.process.observe() // its start may have put it into another control group
 	for {
 		select {
@@ -95,10 +96,27 @@ func (i *instance) attendPulse() {
 		if !beats {
 			continue
 		}
+		if now := i.served(); now != served { // an answer is a sign of life, too, and costs nothing
+			p, served = pulse{}, now
+			continue
+		}
 		if !i.beat(health, &p) {
 			return
 		}
 	}
+}
+
+// served counts the batches that the process has answered.
+func (i *instance) served() uint64 {
+	i.mu.Lock()
+	x := i.exchange
+	i.mu.Unlock()
+	if x == nil {
+		return 0
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.served
 }
 
 // beat sends a heartbeat and waits for its answer. It is false once there is nobody to send the next one to.

@@ -27,11 +27,18 @@ func (s *pipeSet) toChild() (own, child *os.File) {
 	return s.add(w, r)
 }
 
+// socketBuffer is how much a socket for batches holds, in bytes.
+const socketBuffer = 1 << 20
+
 // pair opens two connected sockets. Both ends are given in the order of fromChild.
 func (s *pipeSet) pair() (own, child *os.File) {
 	fds := [2]int{-1, -1}
 	if s.err == nil {
 		fds, s.err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	}
+	for _, fd := range fds {
+		// A large body goes in one piece then; where the system allows less, it takes what it gets.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
 	}
 	return s.add(fds[0], fds[1])
 }

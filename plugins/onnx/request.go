@@ -108,10 +108,16 @@ func (h *Handler) body(p handlersdk.Part) ([]tensor.Tensor, error) {
 // objectOf reads a JSON object; members stays nil for what does not begin as one.
 func objectOf(data []byte, members *map[string]json.RawMessage) error {
 	text := bytes.TrimLeft(data, " \t\r\n")
-	if len(text) == 0 || text[0] != '{' {
+	if len(text) == 0 || text[0] != '{' || isBinary(text) {
 		return nil
 	}
 	return json.Unmarshal(text, members)
+}
+
+// isBinary says whether data is no text, by its beginning: numbers as they lie in memory, for instance.
+func isBinary(data []byte) bool {
+	const enough = 64
+	return bytes.IndexByte(data[:min(enough, len(data))], 0) >= 0
 }
 
 func (h *Handler) has(name string) bool {
@@ -148,6 +154,11 @@ func one(port *session.Port, data []byte) (tensor.Tensor, error) {
 			return t, bad("the array for %q is %s, and the model wants %s", port.Name, t.DType, port.DType)
 		}
 		return t, nil
+	}
+	if isBinary(data) {
+		if raw, ok := elements(port, data); ok {
+			return raw, nil
+		}
 	}
 	text := bytes.TrimLeft(data, " \t\r\n")
 	if len(text) == 0 {

@@ -229,6 +229,7 @@ func TestEnsemblesThatCannotBe(t *testing.T) {
 		"type":     {step("one", "x: A", "y: B") + "  inputs: [{name: A, datatype: INT64}]\n", "is INT64 for the ensemble, and FP32 for step 1 (one)"},
 		"shape":    {step("one", "x: A", "y: B") + "  inputs: [{name: A, shape: [-1, 4]}]\n", "has the shape [-1 4] for the ensemble, and [-1] for step 1 (one)"},
 		"twice":    {step("one", "x: A", "y: B") + step("one", "x: A", "y: B"), "given twice"},
+		"rows":     {step("one", "x: A", "y: B") + "  maxBatchSize: 9\n", "takes up to 9 rows in a request, and step 1, the model one, only 4"},
 		"key":      {step("one", "x: A", "y: B") + "  inputz: [A]\n", `no key "inputz"`},
 		"ping":     {step("pong", "A: A", "B: B"), "made of itself"},
 		"pong":     {step("ping", "A: A", "B: B"), ""},

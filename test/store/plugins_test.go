@@ -25,10 +25,8 @@ func builtPlugin(t *testing.T, number int, arch string) []byte {
 // built gives the program of a package, built for a kind of CPU with values of variables.
 func built(t *testing.T, path, arch string, values ...string) []byte {
 	t.Helper()
-	program, link := filepath.Join(t.TempDir(), "plugin"), "-s -w"
-	for _, value := range values {
-		link += " -X " + value
-	}
+	program := filepath.Join(t.TempDir(), "plugin")
+	link := strings.Join(append([]string{"-s -w"}, values...), " -X ")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", link, "-o", program, path)
 	cmd.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

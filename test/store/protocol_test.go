@@ -55,10 +55,14 @@ func TestPluginOfFirstSDK(t *testing.T) {
 	s := start(t, box, "model_check", "strict")
 	requireText(t, s, "hello", "HELLO")
 	requireSaid(t, s, []said{
-		{"refuse", http.StatusUnprocessableEntity, `I do not like`}, {"panic", http.StatusServiceUnavailable, "Prediction failed"},
-		{"miscount", http.StatusServiceUnavailable, "number of batch response mismatched"}, {"memory", http.StatusInsufficientStorage, "Out of resources"},
-		{"status", http.StatusNonAuthoritativeInfo, "203"}, {"model", http.StatusOK, `"Name":"m","Version":"1.0"`},
-		{"end", http.StatusInternalServerError, "Worker died."}, {"and on", http.StatusOK, "AND ON"},
+		{"refuse", http.StatusUnprocessableEntity, `I do not like`},
+		{"panic", http.StatusServiceUnavailable, "Prediction failed"},
+		{"miscount", http.StatusServiceUnavailable, "number of batch response mismatched"},
+		{"memory", http.StatusInsufficientStorage, "Out of resources"},
+		{"status", http.StatusNonAuthoritativeInfo, "203"},
+		{"model", http.StatusOK, `"Name":"m","Version":"1.0"`},
+		{"end", http.StatusInternalServerError, "Worker died."},
+		{"and on", http.StatusOK, "AND ON"},
 	})
 	if a := s.MustAsk(t, http.StatusOK, http.MethodGet, s.Inference+"/v2/models/"+model, nil); !strings.Contains(string(a.Body), `"inputs":[]`) {
 		t.Errorf("it is described as %s", a.Body)

@@ -71,7 +71,7 @@ no_such_field: 1`))
 	box.Put(t, "named/config.pbtxt", []byte("default_model_filename: \"other.onnx\"\nversion_policy { all { } }\n"))
 	box.Put(t, "named/model-config.yaml", []byte("minWorkers: 1\nmaxWorkers: 1\nresponseTimeout: 77\n"))
 	box.Put(t, "plain/1/model.onnx", rows(3))
-	box.Put(t, "both/config.pbtxt", []byte(`platform: "ensemble" max_batch_size: 8
+	box.Put(t, "both/config.pbtxt", []byte(`platform: "ensemble" max_batch_size: 4
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] } ] output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ]
 ensemble_scheduling { step [
   { model_name: "add" model_version: -1 input_map { key: "x" value: "IN" } output_map { key: "y" value: "t" } },
@@ -108,7 +108,7 @@ ensemble_scheduling { step [
 		},
 		"/v2/models/named/config": {`"version_policy":{"all":{}}`, `"default_model_filename":"other.onnx"`},
 		"/v2/models/both":         {`"platform":"ensemble"`, `{"name":"IN","datatype":"FP32","shape":[-1,4]}`},
-		"/v2/models/both/config":  {`"max_batch_size":8`, `"ensemble_scheduling":{"step":[{"model_name":"add"`},
+		"/v2/models/both/config":  {`"max_batch_size":4`, `"ensemble_scheduling":{"step":[{"model_name":"add"`},
 	} {
 		text := get(path)
 		for _, part := range parts {

@@ -62,15 +62,7 @@ func (o *oniguruma) member(s *side) error {
 		return err
 	}
 	if set != "" {
-		if o.fold {
-			return errors.New("a set in a class where capitals do not count")
-		}
-		if negated := set[1] == 'P' || set[1] == 'S'; negated {
-			s.negated = append(s.negated, set)
-		} else {
-			s.positive += set
-		}
-		return nil
+		return o.set(s, set)
 	}
 	to := from
 	if o.peek() == '-' && o.at+1 < len(o.in) && o.in[o.at+1] != ']' {
@@ -96,6 +88,19 @@ func (o *oniguruma) member(s *side) error {
 		for _, other := range orbit(c) {
 			s.span(other, other)
 		}
+	}
+	return nil
+}
+
+// set adds a set to a class.
+func (o *oniguruma) set(s *side, set string) error {
+	switch {
+	case o.fold:
+		return errors.New("a set in a class where capitals do not count")
+	case set[1] == 'P' || set[1] == 'S':
+		s.negated = append(s.negated, set)
+	default:
+		s.positive += set
 	}
 	return nil
 }

@@ -378,7 +378,9 @@ func (o *oniguruma) property(negated bool) (string, error) {
 
 // propertyName finds a property: capitals, blanks, hyphens and low lines do not count.
 func propertyName(name string) (string, bool) {
-	key := func(s string) string { return strings.NewReplacer(" ", "", "_", "", "-", "").Replace(strings.ToLower(s)) }
+	key := func(s string) string {
+		return strings.NewReplacer(" ", "", "_", "", "-", "").Replace(strings.ToLower(s))
+	}
 	if short, ok := categories[key(name)]; ok {
 		return short, true
 	}

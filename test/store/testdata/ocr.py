@@ -2,8 +2,8 @@
 
     python ocr.py FOLDER
 
-FOLDER gets NAME.png and NAME.json: [{"text", "score", "box"}]. All lines of a picture are read in one batch, as the pipeline does; and the package works with one
-thread, as rounding depends on it.
+FOLDER gets NAME.png and NAME.json: [{"text", "score", "box"}]. All lines of a picture are read in one batch, as the pipeline
+does; and the package works with one thread, as rounding depends on it.
 """
 
 import io
@@ -24,7 +24,10 @@ def font(size: int, name: str = "DejaVuSans") -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(str(FONTS / f"{name}.ttf"), size)
 
 
-def page(size: Tuple[int, int], lines: List[Tuple[int, int, str, ImageFont.FreeTypeFont]], paper: str = "white", ink: str = "black") -> Image.Image:
+Line = Tuple[int, int, str, ImageFont.FreeTypeFont]
+
+
+def page(size: Tuple[int, int], lines: List[Line], paper: str = "white", ink: str = "black") -> Image.Image:
     picture = Image.new("RGB", size, paper)
     draw = ImageDraw.Draw(picture)
     for x, y, text, face in lines:
@@ -38,7 +41,8 @@ def pictures() -> Dict[str, Image.Image]:
         (720, 480),
         [
             *((40, 30, "Hello Server 2026", bold), (40, 100, "Invoice No. 4711", serif), (420, 100, "17 March", serif)),
-            *((40, 170, "Total 1,234.56 EUR", mono), (40, 240, "Thank you for your order", font(28)), (40, 320, "Page 1 of 2", font(22))),
+            *((40, 170, "Total 1,234.56 EUR", mono), (40, 240, "Thank you for your order", font(28))),
+            (40, 320, "Page 1 of 2", font(22)),
         ],
     )
     many = page((900, 760), [(30, 20 + 60 * i, f"Line {i + 1} of a longer page, item {i * 37}", font(28)) for i in range(12)])

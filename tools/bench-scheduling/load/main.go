@@ -78,10 +78,10 @@ func (r *recorder) write(to io.Writer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := bufio.NewWriter(to)
-	fmt.Fprintf(w, "%.6f\n", float64(r.start.UnixMicro())/1e6)
+	_, _ = w.WriteString(seconds(time.Duration(r.start.UnixNano())) + "\n") // here, and below, Flush says what is wrong
 	for _, s := range r.samples {
 		for _, at := range []time.Duration{s.due, s.begun, s.sent, s.answered} {
-			_, _ = w.WriteString(seconds(at) + ",") // Flush says what is wrong
+			_, _ = w.WriteString(seconds(at) + ",")
 		}
 		_, _ = w.WriteString(strconv.Itoa(s.status) + "," + [...]string{"attentive", "patient", "unsent"}[s.kind] + "\n")
 	}

@@ -2,8 +2,8 @@
 
     python compare.py FOLDER
 
-FOLDER gets NAME.json and NAME.want, [{"text", "ids"}], for each; splits/pieces.json, what pre-tokenizers alone make of texts; and splits/sets.json, the characters that
-classes of regular expressions stand for. Needs tokenizers and sentencepiece.
+FOLDER gets NAME.json and NAME.want, [{"text", "ids"}], for each; splits/pieces.json, what pre-tokenizers alone make of texts;
+and splits/sets.json, the characters that classes of regular expressions stand for. Needs tokenizers and sentencepiece.
 """
 
 import io
@@ -118,10 +118,14 @@ PIECES = [
 # Blanks, ends of lines, contractions and numbers, as those patterns mind them.
 MORE = [
     *("a\r\nb\r\n\r\n  c", "\n\n\n", "  \n  x", "a  b   c    ", "\t\tx", "x\u00a0\u00a0y", "a \r b \n", "line\n", "\nline"),
-    *("I'm you're WE'LL they'Ve it's IT'S don't 'tis '\u017f 'x", "12345678 1,234.56 \u0661\u0662\u0663\u0664 \u00b2\u00b3 \u2167", "x=1;y+=2\n"),
-    *("HTTPServer camelCase XMLHttp \u01c5x", "hello!!! ... --- \u2026\u3002", "\U0001f600\U0001f600 ok\U0001f44d\U0001f3fd", "a/b//c/\n/d", "{a}{b}"),
-    *("\u4f60\u597d world \u4e16\u754c123", "\u3053\u3093 \u30ab\u30bf abc", "axxb", "xx", "the then an than", "Kelvin \u212a \u00df SS", "()[]|.,"),
-    *("if (x) {\n\treturn y;\n}\n\n", "\x1b[0m \x07\x08\x0b\x0c", "e\u0301\u0301 n\u0303", "<|im_end|>  x <mask> y", "\u2581\u2581a\u2581"),
+    *("I'm you're WE'LL they'Ve it's IT'S don't 'tis '\u017f 'x", "12345678"),
+    *("1,234.56 \u0661\u0662\u0663\u0664 \u00b2\u00b3 \u2167", "x=1;y+=2\n"),
+    *("HTTPServer camelCase XMLHttp \u01c5x", "hello!!! ... --- \u2026\u3002"),
+    *("\U0001f600\U0001f600 ok\U0001f44d\U0001f3fd", "a/b//c/\n/d", "{a}{b}"),
+    *("\u4f60\u597d world \u4e16\u754c123", "\u3053\u3093 \u30ab\u30bf abc", "axxb", "xx", "the then an than"),
+    *("Kelvin \u212a \u00df SS", "()[]|.,"),
+    *("if (x) {\n\treturn y;\n}\n\n", "\x1b[0m \x07\x08\x0b\x0c", "e\u0301\u0301 n\u0303", "<|im_end|>  x <mask> y"),
+    *("\u2581\u2581a\u2581"),
 ]
 
 

@@ -1,16 +1,12 @@
-"""Tokenizers of the families that split texts by regular expressions, and what Hugging Face's library makes of such expressions."""
+"""Tokenizers of the families that split texts by regular expressions, and what Hugging Face's library makes of these."""
 
 import json
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-GPT4 = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-)
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+GPT4 = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 GPT4O = "|".join(
     [
@@ -39,21 +35,31 @@ BLOOM = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
 # What is not in one of the above: each is tried on all texts, or refused by both or here.
 PATTERNS = [
     *(r"\s", r"\S+", r"\d+", r"\D+", r"\w+", r"\W+", r"[\w]", r"[^\w]+", r"[\d\s]+", r"[^\S\n]+", r"[^\D]", r"\R", r".", r".+"),
-    *(r"^.", r"^", r".$", r"$", r"\A.", r".\z", r".\Z", r"\b", r"\B", r"\b\w", r"\w\b", r"(?<=a)[a-z]", r"(?<!a)[a-z]", r"(?<=\s)."),
-    *(r"x*", r"a?", r"", r"a|", r"(?:)", r"(?=a)", r"a*?", r"[a-z]+?[aeiou]", r"[a-z]{2}", r"[a-z]{2,}", r"[a-z]{,2}", r"[a-z]{2,3}?"),
-    *(r"[a-z]{1,2}+", r"[a-z]++", r"[a-z]*+n", r"[a-z]?+n", r"(?>[a-z]+)n", r"(an|the)", r"(?<![^\s])the(?!\w)", r"a{", r"{", r"}", r"]"),
+    *(r"^.", r"^", r".$", r"$", r"\A.", r".\z", r".\Z", r"\b", r"\B", r"\b\w", r"\w\b", r"(?<=a)[a-z]"),
+    *(r"(?<!a)[a-z]", r"(?<=\s)."),
+    *(r"x*", r"a?", r"", r"a|", r"(?:)", r"(?=a)", r"a*?", r"[a-z]+?[aeiou]", r"[a-z]{2}", r"[a-z]{2,}"),
+    *(r"[a-z]{,2}", r"[a-z]{2,3}?"),
+    *(r"[a-z]{1,2}+", r"[a-z]++", r"[a-z]*+n", r"[a-z]?+n", r"(?>[a-z]+)n", r"(an|the)", r"(?<![^\s])the(?!\w)"),
+    *(r"a{", r"{", r"}", r"]"),
     *(r"a{x}", r"[a-]", r"[-a]", r"[a\-z]", r"[\]a]", r"[a-z&&[^aeiou]]+", r"[^a-z&&[^aeiou]]+", r"[[a-c]x-z]+", r"[^[a-c]x-z]+"),
-    *(r"[a[^b]]", r"[\b]", r"[.]", r"[\s.]", r"\.", r"\/|\'|\"|\-|\@|\ |\_", r"\t|\n|\r|\f|\v|\a|\e", r"\x41|\x{e9}|\u00e9", r"(?i:k)"),
-    *(r"(?i:[a-z])+", r"(?i)AN|THE", r"(?i:a(?-i:n))", r"(?i:'s)", r"\p{^L}+", r"\P{L}+", r"[\p{^L}]", r"[\P{L}\p{Lu}]+", r"\p{Letter}"),
-    *(r"\p{han}", r"\p{Cyrillic}+", r"\p{decimal number}", r"\p{Uppercase_Letter}", r"[\p{Hiragana}\p{Katakana}]+", r"\p{Cc}|\p{Cf}"),
-    *(r"(a)(n)", r"a(?:n|t(?=h))", r"[!-/:-~]+", "[\u4e00-\u9fa5]+", "[A-Za-z\u00b5\u00c0-\u00d6]+", r"\s+$", r"[0-9][0-9][0-9]", r"[\r\n]"),
+    *(r"[a[^b]]", r"[\b]", r"[.]", r"[\s.]", r"\.", r"\/|\'|\"|\-|\@|\ |\_", r"\t|\n|\r|\f|\v|\a|\e"),
+    *(r"\x41|\x{e9}|\u00e9", r"(?i:k)"),
+    *(r"(?i:[a-z])+", r"(?i)AN|THE", r"(?i:a(?-i:n))", r"(?i:'s)", r"\p{^L}+", r"\P{L}+", r"[\p{^L}]"),
+    *(r"[\P{L}\p{Lu}]+", r"\p{Letter}"),
+    *(r"\p{han}", r"\p{Cyrillic}+", r"\p{decimal number}", r"\p{Uppercase_Letter}", r"[\p{Hiragana}\p{Katakana}]+"),
+    *(r"\p{Cc}|\p{Cf}"),
+    *(r"(a)(n)", r"a(?:n|t(?=h))", r"[!-/:-~]+", "[\u4e00-\u9fa5]+", "[A-Za-z\u00b5\u00c0-\u00d6]+", r"\s+$"),
+    *(r"[0-9][0-9][0-9]", r"[\r\n]"),
 ]
+
+CATEGORIES = "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp Cc Cf Co"
+SCRIPTS = "Han Latin Cyrillic Hiragana Katakana Hangul Thai Arabic Greek Hebrew Devanagari Bopomofo"
 
 # What a letter behind a backslash and the properties stand for, character by character.
 SETS = [
     *(r"\s", r"\S", r"\d", r"\D", r"\w", r"\W", r"[\w]", r"[^\w]", r"[\P{L}\p{Lu}\S]", r"[^\P{L}\p{Lu}\n]", r"\R"),
-    *(r"\p{%s}" % name for name in "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp Cc Cf Co".split()),
-    *(r"\p{%s}" % name for name in "Han Latin Cyrillic Hiragana Katakana Hangul Thai Arabic Greek Hebrew Devanagari Bopomofo".split()),
+    *(f"\\p{{{name}}}" for name in CATEGORIES.split()),
+    *(f"\\p{{{name}}}" for name in SCRIPTS.split()),
 ]
 
 BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
@@ -87,7 +93,9 @@ def regexes(trained: Train) -> Iterator[Tuple[str, Tokenizer]]:
         "llama3": split(Regex(LLAMA3)),
         "qwen2": split(Regex(QWEN2)),
         "han": split(Regex(HAN)),
-        "deepseek3": sequence([split(Regex(r"\p{N}{1,3}")), split(Regex("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+")), split(Regex(DEEPSEEK))]),
+        "deepseek3": sequence(
+            [split(Regex(r"\p{N}{1,3}")), split(Regex("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+")), split(Regex(DEEPSEEK))]
+        ),
         "deepseek_coder": sequence(coder),
         "starcoder": sequence([digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]),
         "falcon": sequence(falcon),
@@ -127,7 +135,9 @@ def pre_tokenized() -> Iterator[pre_tokenizers.PreTokenizer]:
             for pattern in (Regex(LLAMA3), Regex("[aeiou]"), Regex("x*|e"), Regex(r"\s+"), " ", "an", "."):
                 yield split(pattern, behavior, invert)
         yield pre_tokenizers.Punctuation(behavior)
-        yield pre_tokenizers.Sequence([pre_tokenizers.Sequence([pre_tokenizers.Digits(True)]), pre_tokenizers.Punctuation(behavior)])
+        yield pre_tokenizers.Sequence(
+            [pre_tokenizers.Sequence([pre_tokenizers.Digits(True)]), pre_tokenizers.Punctuation(behavior)]
+        )
     yield pre_tokenizers.Digits(individual_digits=False)
     yield pre_tokenizers.Digits(individual_digits=True)
     for text in (GPT4, GPT4O, QWEN2, HAN, DEEPSEEK, BLOOM, *PATTERNS):
@@ -143,7 +153,15 @@ def splits(texts: List[str]) -> List[Dict[str, Any]]:
 
 
 def characters() -> str:
-    blocks = [(0, 0xD800), (0xE000, 0xE010), (0xF900, 0x12000), (0x1D400, 0x1D800), (0x1F000, 0x1FB00), (0x20000, 0x20040), (0xE0000, 0xE01F0)]
+    blocks = [
+        (0, 0xD800),
+        (0xE000, 0xE010),
+        (0xF900, 0x12000),
+        (0x1D400, 0x1D800),
+        (0x1F000, 0x1FB00),
+        (0x20000, 0x20040),
+        (0xE0000, 0xE01F0),
+    ]
     return "".join(chr(c) for begin, end in blocks for c in range(begin, end))
 
 
