@@ -68,10 +68,10 @@ func (s sharing) share(r *rollout.ProcessRequest, spec backend.ProcessSpec) back
 	}
 	n := s.cpus.PerWorker(s.mode, r.Workers)
 	switch r.Runtime {
-	case archive.RuntimeONNX, archive.RuntimePlugin:
+	case archive.RuntimePlugin:
 		spec.Env = threads.Go(spec.Env, n)
 	default:
-		spec.Env = threads.Python(spec.Env, n)
+		spec.Env = threads.OpenMP(spec.Env, n)
 	}
 	return spec
 }

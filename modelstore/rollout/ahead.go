@@ -10,8 +10,8 @@ import (
 
 // takesAhead says whether an instance gets the next batch while it runs one, so that it need not wait for it: where it says that it can, and where nothing is
 // lost by it. A larger batch would better wait for more, and a request that must not be tried again would die with one that is none of its business.
-func (s *settings) takesAhead(info backend.Info) bool {
-	return info.Ahead && s.batchSize <= 1 && !s.continuousBatching && !s.sequenceBatching && !s.useJobTicket && !s.noRetry
+func (r *settings) takesAhead(info backend.Info) bool {
+	return info.Ahead && r.batchSize <= 1 && !r.continuousBatching && !r.sequenceBatching && !r.useJobTicket && !r.noRetry
 }
 
 // room is how many batches an instance may be given now. One batch more than it runs goes to the only one alone: of several, another one might have

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"runtime"
 	"slices"
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
@@ -308,10 +307,9 @@ func (h *Handler) Handle(ctx context.Context, items []handlersdk.Item) ([]handle
 	return results, nil
 }
 
-// inTurn runs jobs when the batch before has run. Whoever waits for that goes first then: the model is not to stand still while answers are written.
+// inTurn runs jobs when the batch before has run. What is read before and written afterwards goes on beside the next one.
 func (h *Handler) inTurn(ctx context.Context, jobs []*job) {
 	h.turn.Lock()
-	defer runtime.Gosched()
 	defer h.turn.Unlock()
 	for _, group := range h.groups(jobs) {
 		if ctx.Err() != nil {

@@ -79,8 +79,8 @@ const (
 // leastGo is the least number of processors that a Go program is told: with one, what looks after the handler would wait for it.
 const leastGo = 2
 
-// Python gives an environment in which Python's libraries use n threads, unless it says something else already. 0 changes nothing.
-func Python(env []string, n int) []string { return with(env, openMPVariable, n) }
+// OpenMP gives an environment in which C libraries, and those of Python, use n threads, unless it says something else already. 0 changes nothing.
+func OpenMP(env []string, n int) []string { return with(env, openMPVariable, n) }
 
 // Go gives an environment in which a Go program uses n processors, and C libraries in it as many threads, unless it says something else already. 0
 // changes nothing.

@@ -47,11 +47,11 @@ func TestEnvironments(t *testing.T) {
 	for name, tc := range map[string]struct {
 		got, want []string
 	}{
-		"python":            {Python(base, 3), []string{"A=1", "MKL_NUM_THREADS=7", "OMP_NUM_THREADS=3"}},
-		"python, nothing":   {Python(base, 0), base},
-		"python, user's":    {Python([]string{"OMP_NUM_THREADS=9"}, 3), []string{"OMP_NUM_THREADS=9"}},
-		"python, empty":     {Python([]string{"OMP_NUM_THREADS="}, 3), []string{"OMP_NUM_THREADS="}},
-		"python, not it":    {Python([]string{"XOMP_NUM_THREADS=1"}, 3), []string{"XOMP_NUM_THREADS=1", "OMP_NUM_THREADS=3"}},
+		"openmp":            {OpenMP(base, 3), []string{"A=1", "MKL_NUM_THREADS=7", "OMP_NUM_THREADS=3"}},
+		"openmp, nothing":   {OpenMP(base, 0), base},
+		"openmp, user's":    {OpenMP([]string{"OMP_NUM_THREADS=9"}, 3), []string{"OMP_NUM_THREADS=9"}},
+		"openmp, empty":     {OpenMP([]string{"OMP_NUM_THREADS="}, 3), []string{"OMP_NUM_THREADS="}},
+		"openmp, not it":    {OpenMP([]string{"XOMP_NUM_THREADS=1"}, 3), []string{"XOMP_NUM_THREADS=1", "OMP_NUM_THREADS=3"}},
 		"go":                {Go(base, 3), []string{"A=1", "MKL_NUM_THREADS=7", "GOMAXPROCS=3", "OMP_NUM_THREADS=3"}},
 		"go, one processor": {Go(nil, 1), []string{"GOMAXPROCS=2", "OMP_NUM_THREADS=1"}},
 		"go, nothing":       {Go(nil, 0), nil},
@@ -63,7 +63,7 @@ func TestEnvironments(t *testing.T) {
 	}
 	shared := make([]string, 1, 8)
 	shared[0] = "A=1"
-	one, two := Python(shared, 1), Python(shared, 2)
+	one, two := OpenMP(shared, 1), OpenMP(shared, 2)
 	if one[1] != "OMP_NUM_THREADS=1" || two[1] != "OMP_NUM_THREADS=2" {
 		t.Errorf("environments share their end: %v, %v", one, two)
 	}

@@ -103,9 +103,10 @@ func openLoop(ctx context.Context, o *options, c *client, r *recorder) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same times in each run
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var due time.Duration
+	var next time.Duration
 	for n := 1; ; n++ {
-		due += time.Duration(random.ExpFloat64() / o.rate * float64(time.Second))
+		next += time.Duration(random.ExpFloat64() / o.rate * float64(time.Second))
+		due := next
 		if due >= o.length {
 			return
 		}
