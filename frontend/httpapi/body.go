@@ -154,7 +154,7 @@ func (a *API) dropBody(q *request) {
 		scratch = new([scratchSize]byte)
 	}
 	defer a.scratch.Put(scratch)
-	// io.Discard would read 8 kB at a time, which takes twice as long. An error means that there is nobody to read the answer.
+	// io.Discard would read 8 kB at a time, whatever buffer it is given. An error means that there is nobody to read the answer.
 	for left := drainAtMost; left > 0; {
 		n, err := q.http.Body.Read(scratch[:])
 		if left -= n; err != nil {

@@ -47,7 +47,7 @@ func (s *rpc) Load(ctx context.Context, req *backendv1.LoadRequest) (*backendv1.
 		_ = link.Close() // nothing was sent on it
 	default:
 		resp.Features = append(resp.Features, backendv1.FeatureSocket)
-		go s.serveLink(link) // until the server ends it, or this process
+		go s.serveLink(link) //nolint:contextcheck,gosec // until the server ends it, or this process: long after this call
 	}
 	return resp, err
 }

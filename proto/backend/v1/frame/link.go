@@ -97,7 +97,7 @@ func (l *Link) Send(f Buffers) error {
 		return err
 	}
 	var length [lengthSize]byte
-	binary.LittleEndian.PutUint32(length[:], uint32(f.Len())) //nolint:gosec // fits has looked
+	binary.LittleEndian.PutUint32(length[:], uint32(f.Len()))
 	all := make(net.Buffers, 0, len(f)+1)
 	all = append(append(all, length[:]), f...)
 	_, err := all.WriteTo(l.conn)
@@ -110,7 +110,7 @@ func (l *Link) TrySend(f Buffers) (sent bool, rest []byte, err error) {
 	if f.Len() > min(TryLimit, l.limit) {
 		return false, nil, nil
 	}
-	b := binary.LittleEndian.AppendUint32(l.small[:0], uint32(f.Len())) //nolint:gosec // see above
+	b := binary.LittleEndian.AppendUint32(l.small[:0], uint32(f.Len()))
 	for _, s := range f {
 		b = append(b, s...)
 	}
@@ -118,7 +118,7 @@ func (l *Link) TrySend(f Buffers) (sent bool, rest []byte, err error) {
 	var failed error
 	err = l.raw.Write(func(fd uintptr) bool {
 		for {
-			n, failed = syscall.Write(int(fd), b) //nolint:gosec // a descriptor
+			n, failed = syscall.Write(int(fd), b)
 			if !errors.Is(failed, syscall.EINTR) {
 				return true // whatever came of it: nobody waits here
 			}
