@@ -11,7 +11,7 @@ import (
 // takesAhead says whether an instance gets the next batch while it runs one, so that it need not wait for it: where it says that it can, and where nothing is
 // lost by it. A larger batch would better wait for more, and a request that must not be tried again would die with one that is none of its business.
 func (r *settings) takesAhead(info backend.Info) bool {
-	return info.Ahead && r.batchSize <= 1 && !r.continuousBatching && !r.sequenceBatching && !r.useJobTicket && !r.noRetry
+	return info.Ahead && !info.Concurrent && r.batchSize <= 1 && !r.continuousBatching && !r.sequenceBatching && !r.useJobTicket && !r.noRetry
 }
 
 // room is how many batches an instance may be given now. One batch more than it runs goes to the only one alone: of several, another one might have
@@ -36,14 +36,18 @@ func (m *member) limitTimer(limit time.Duration, late func()) *time.Timer {
 	var set sync.Mutex // guards timer
 	set.Lock()
 	defer set.Unlock()
+	again := false // there is one batch before it at most
 	timer = time.AfterFunc(limit, func() {
 		set.Lock()
 		defer set.Unlock()
-		if left := limit - m.silence(); m.terms.ahead && left > 0 {
+		switch left := limit - m.silence(); {
+		case m.terms.ahead && m.isOverdue(): // the one before it hangs, and the instance is just being ended with both
+		case m.terms.ahead && left > 0 && !again:
+			again = true
 			timer.Reset(left)
-			return
+		default:
+			late()
 		}
-		late()
 	})
 	return timer
 }

@@ -24,6 +24,7 @@ func TestTakesAhead(t *testing.T) {
 	}{
 		"single requests":                  {settings{batchSize: 1}, able, true},
 		"no size":                          {settings{}, able, true},
+		"its backend runs all at once":     {settings{batchSize: 1}, backend.Info{Ahead: true, Concurrent: true}, false},
 		"its backend cannot":               {settings{batchSize: 1}, backend.Info{}, false},
 		"batches":                          {settings{batchSize: 2}, able, false},
 		"steps":                            {settings{batchSize: 1, continuousBatching: true}, able, false},
