@@ -34,7 +34,7 @@ func (p *pool) AcquireAlone(ctx context.Context, most int) ([]backend.Slot, erro
 	}
 	slots := make([]backend.Slot, w.got)
 	for i := range slots {
-		slots[i] = &slot{pool: p, member: m, worker: anyWorker, hold: w.hold}
+		slots[i] = &slot{pool: p, member: m, worker: anyWorker, alone: true, hold: w.hold}
 	}
 	return slots, nil
 }

@@ -14,7 +14,8 @@ type slot struct {
 	pool   *pool
 	member *member
 	worker int   // that it was asked from; anyWorker for any
-	hold   *hold // what keeps others away from the member meanwhile; nil for nothing
+	alone  bool  // nothing is to run beside it
+	hold   *hold // what keeps others away from a member with several slots meanwhile; nil for nothing
 	begun  bool  // it has run a batch
 }
 
@@ -86,7 +87,7 @@ func (s *slot) leaveOld() bool {
 		p.quit(old) // else it might be had again before its supervisor sees that it is dead
 	}
 	want := &waiter{worker: s.worker, passing: true} // the batch waits for another slot by itself
-	if s.hold != nil {
+	if s.alone {
 		want.alone = 1
 	}
 	m := p.takeFor(want)

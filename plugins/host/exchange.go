@@ -186,18 +186,18 @@ func (x *exchange) signal() {
 	}
 }
 
-// send sends what is queued until life ends or the stream is broken; receive sees why.
-func (x *exchange) send(life context.Context) {
+// send sends what is queued until life ends, and gives why it could not go on before that.
+func (x *exchange) send(life context.Context) error {
 	for {
 		select {
 		case <-x.wake:
 		case <-life.Done():
-			return
+			return nil
 		}
 		for {
 			more, err := x.sendNext()
 			if err != nil {
-				return
+				return err
 			}
 			if !more {
 				break

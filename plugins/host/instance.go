@@ -186,8 +186,12 @@ func (i *instance) openExchange(maxResponse int64, socket bool) error {
 	}
 	x := newExchange(c, maxResponse, i.launcher.contain)
 	i.workers.Go(func() {
-		if err := i.launcher.contain("batches were sent to a worker", func() { x.send(i.life) }); err != nil {
-			i.broken(err)
+		var why error
+		if err := i.launcher.contain("batches were sent to a worker", func() { why = x.send(i.life) }); err != nil {
+			why = err
+		}
+		if why != nil {
+			i.broken(why)
 		}
 	})
 	i.workers.Go(func() {

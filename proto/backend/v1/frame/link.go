@@ -26,6 +26,8 @@ type Link struct {
 const (
 	lengthSize = 4
 	linkBuffer = 64 << 10
+	// atOnce is for how much of a frame memory is taken before it has come: beyond that what the length says is believed as far as bytes follow.
+	atOnce = 16 << 20
 	// TryLimit is the size of the largest frame that TrySend tries to send.
 	TryLimit = 32 << 10
 )
@@ -48,11 +50,15 @@ func NewLink(file *os.File, limit int) (*Link, error) {
 	}
 	return &Link{
 		conn: conn, raw: raw, in: bufio.NewReaderSize(conn, linkBuffer), limit: limit, small: make([]byte, 0, lengthSize+TryLimit),
-		close: sync.OnceValue(conn.Close),
+		close: sync.OnceValue(func() error {
+			_ = errors.Join(conn.CloseWrite(), conn.CloseRead()) // it may have ended already
+			return conn.Close()
+		}),
 	}, nil
 }
 
-// Close ends the link: what waits in Receive and Send returns. It may be called more than once.
+// Close ends the link, also where another process has a copy of the socket: what waits in Receive and Send returns, here and at the other end. It may be
+// called more than once.
 func (l *Link) Close() error { return l.close() }
 
 // Receive gives the next frame, which belongs to the caller and lies as Codec's Unmarshal lays it. The error is io.EOF when the other end has closed the link
@@ -76,11 +82,19 @@ func (l *Link) Receive() ([]byte, error) {
 	if err != nil {
 		return nil, unexpected(err)
 	}
-	frame := aligned(int(size), begin)
-	if _, err := io.ReadFull(l.in, frame); err != nil {
-		return nil, unexpected(err)
+	frame, read := aligned(int(min(size, atOnce)), begin), 0
+	for {
+		if _, err := io.ReadFull(l.in, frame[read:]); err != nil {
+			return nil, unexpected(err)
+		}
+		if int64(len(frame)) == size {
+			return frame, nil
+		}
+		read = len(frame)
+		larger := aligned(int(min(size, 2*int64(read))), frame[:linkBuffer])
+		copy(larger, frame)
+		frame = larger
 	}
-	return frame, nil
 }
 
 // unexpected is an error in the middle of a frame.

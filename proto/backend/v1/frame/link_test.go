@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-serve/flambeau/proto/backend/v1/frame"
 )
 
-const linkLimit = 8 << 20
+const linkLimit = 64 << 20
 
 // sockets gives the two ends of a pair.
 func sockets(t testing.TB) (a, b *os.File) {
@@ -47,7 +47,7 @@ func TestLinkCarriesFrames(t *testing.T) {
 	t.Parallel()
 	a, b := sockets(t)
 	from, to := newLink(t, a, linkLimit), newLink(t, b, linkLimit)
-	sizes := []int{0, 1, 4095, 4096, frame.TryLimit, 70_000, 602_112, 5 << 20, 3}
+	sizes := []int{0, 1, 4095, 4096, frame.TryLimit, 70_000, 602_112, 5 << 20, 40 << 20, 3}
 	sent := make(chan error, 1)
 	go func() {
 		for _, size := range sizes {
@@ -87,32 +87,22 @@ func TestTrySendDoesNotWait(t *testing.T) {
 	if sent, rest, err := from.TrySend(batchOf(frame.TryLimit)); sent || rest != nil || err != nil {
 		t.Errorf("a frame over the limit: sent %v, rest %d, %v", sent, len(rest), err)
 	}
-	taken, partly := 0, false
+	taken := 0
 	for {
-		sent, rest, err := from.TrySend(batchOf(frame.TryLimit - 1000))
-		if err != nil {
-			t.Fatal(err)
+		sent, rest, err := from.TrySend(batchOf(100))
+		if err != nil || rest != nil {
+			t.Fatalf("rest %d, %v: the socket takes a small frame as a whole, or not at all", len(rest), err)
 		}
 		if !sent {
 			break
 		}
 		taken++
-		if rest != nil {
-			partly = true
-			go func() {
-				if err := from.SendRest(rest); err != nil {
-					t.Error(err)
-				}
-			}()
-			break
-		}
 	}
 	if taken == 0 {
 		t.Fatal("nothing was taken")
 	}
-	t.Logf("%d frames were taken, the last one partly: %v", taken, partly)
 	for range taken {
-		if got, err := to.Receive(); err != nil || !bytes.Equal(got, batchOf(frame.TryLimit-1000).Join()) {
+		if got, err := to.Receive(); err != nil || !bytes.Equal(got, batchOf(100).Join()) {
 			t.Fatalf("%d bytes, %v", len(got), err)
 		}
 	}
@@ -124,6 +114,52 @@ func TestTrySendDoesNotWait(t *testing.T) {
 	}
 	if sent, _, err := from.TrySend(batchOf(10)); sent || err == nil {
 		t.Errorf("to nobody: sent %v, %v", sent, err)
+	}
+}
+
+// TestRestOfAFrame sends the rest of a frame of which a socket that holds little took a part only.
+func TestRestOfAFrame(t *testing.T) {
+	t.Parallel()
+	a, b := sockets(t)
+	for _, end := range []*os.File{a, b} {
+		if err := unix.SetsockoptInt(int(end.Fd()), unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil { // it becomes the least that there is
+			t.Fatal(err)
+		}
+		if err := unix.SetNonblock(int(end.Fd()), true); err != nil { // Fd has made it block
+			t.Fatal(err)
+		}
+	}
+	from, to := newLink(t, a, linkLimit), newLink(t, b, linkLimit)
+	want := batchOf(frame.TryLimit - 1000)
+	sent, rest, err := from.TrySend(want)
+	if !sent || err != nil || len(rest) == 0 || len(rest) >= want.Len() {
+		t.Fatalf("sent %v, rest %d of %d, %v: want a part", sent, len(rest), want.Len(), err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- from.SendRest(rest) }()
+	if got, err := to.Receive(); err != nil || !bytes.Equal(got, want.Join()) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseEndsCopies: the other end sees the end also while somebody else holds the socket.
+func TestCloseEndsCopies(t *testing.T) {
+	t.Parallel()
+	a, b := sockets(t)
+	held, err := unix.Dup(int(a.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(held) //nolint:errcheck // it has nothing to lose
+	from, to := newLink(t, a, linkLimit), newLink(t, b, linkLimit)
+	if err := from.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := to.Receive(); !errors.Is(err, io.EOF) {
+		t.Errorf("%x, %v", got, err)
 	}
 }
 
