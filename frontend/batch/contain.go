@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -74,9 +75,12 @@ func errLost() error {
 	return e
 }
 
+// ErrBroken is wrapped by the answers of a queue that has ended by itself, though batches of it may still run.
+var ErrBroken = errors.New("the queue is broken")
+
 // errBroken is the answer to what waits in a queue, or comes to it, that has panicked again and again.
 func errBroken(err error) error {
-	e := fault.New(fault.Internal, "The queue of this model has failed. Another one takes its place: send the request again.", err)
+	e := fault.New(fault.Internal, "The queue of this model has failed. Another one takes its place: send the request again.", errors.Join(ErrBroken, err))
 	e.Hint = "the server has a bug, which its log describes: report it"
 	return e
 }

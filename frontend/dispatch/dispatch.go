@@ -222,6 +222,9 @@ func (d *Dispatcher) submit(
 			d.assign(&item, sequence)
 		}
 		result, times, err := l.queue.Submit(ctx, item)
+		if errors.Is(err, batch.ErrBroken) {
+			d.setAside(v, l)
+		}
 		if !errors.Is(err, errReplaced) { // else there is another one, which takes it
 			return result, times, err //nolint:wrapcheck // the queue's faults are the client's
 		}
@@ -263,6 +266,16 @@ func (d *Dispatcher) line(v *rollout.Version) (*line, error) {
 		}
 	}()
 	return l, nil
+}
+
+// setAside lets a queue end that takes nothing more, with what runs: the next request makes another one.
+func (d *Dispatcher) setAside(v *rollout.Version, l *line) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lines[v] == l {
+		delete(d.lines, v)
+		d.retiring[l] = v
+	}
 }
 
 // run runs a queue until it has answered everything.

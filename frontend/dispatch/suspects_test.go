@@ -2,12 +2,14 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/flambeau-serve/flambeau/frontend/batch"
 	"github.com/flambeau-serve/flambeau/frontend/poison"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
@@ -367,6 +369,42 @@ func TestBrokenQueueIsReplaced(t *testing.T) {
 		}
 		if next, err := s.line(v); err != nil || next == l {
 			t.Errorf("%v, the same: %t", err, next == l)
+		}
+	})
+}
+
+// TestBrokenQueueIsReplacedAtOnce: one that has ended by itself is set aside by the first request that it refuses, while a batch of it still runs.
+func TestBrokenQueueIsReplacedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, slow(time.Second), archive.Archive{}, 1)
+		defer s.end(t)
+		ref := infer.ModelRef{Name: "m"}
+		v, err := s.models.Resolve(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := make(chan error, 1)
+		go func() {
+			_, err := s.Submit(t.Context(), ref, infer.Item{})
+			running <- err
+		}()
+		synctest.Wait()
+		l, err := s.line(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.queue.Close(fault.New(fault.Internal, "it is broken", batch.ErrBroken))
+		if _, err := s.Submit(t.Context(), ref, infer.Item{}); !errors.Is(err, batch.ErrBroken) {
+			t.Errorf("refused with %v", err)
+		}
+		if next, err := s.line(v); err != nil || next == l {
+			t.Errorf("%v, the same: %t", err, next == l)
+		}
+		if _, err := s.Submit(t.Context(), ref, infer.Item{}); err != nil {
+			t.Error(err)
+		}
+		if err := <-running; err != nil {
+			t.Errorf("what ran: %v", err)
 		}
 	})
 }

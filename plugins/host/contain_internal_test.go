@@ -78,3 +78,63 @@ func TestPanicWhilePassingOn(t *testing.T) {
 		t.Errorf("the worker is told %+v", o)
 	}
 }
+
+// narrow is a carrier that takes a part of what TrySend is given, and then nothing before it is opened.
+type narrow struct {
+	carrier
+
+	tried []frame.Buffers
+	rests [][]byte
+	sent  []frame.Buffers
+}
+
+func (n *narrow) TrySend(f frame.Buffers) (sent bool, rest []byte, err error) {
+	n.tried = append(n.tried, f)
+	return true, []byte("rest"), nil
+}
+
+func (n *narrow) SendRest(rest []byte) error {
+	n.rests = append(n.rests, rest)
+	return nil
+}
+
+func (n *narrow) Send(f frame.Buffers) error {
+	if len(n.rests) == 0 {
+		panic("something was sent in the middle of a frame")
+	}
+	n.sent = append(n.sent, f)
+	return nil
+}
+
+// TestRestComesFirst: after a frame of which a part was taken, its rest is sent before the next batch and before its own cancellation, and nothing is tried
+// at once meanwhile.
+func TestRestComesFirst(t *testing.T) {
+	t.Parallel()
+	n := &narrow{}
+	x := newExchange(n, 0, fault.Contain)
+	batch := func() uint64 {
+		items := []infer.Item{{ID: "i"}}
+		id, frames := x.next(frameItems(context.Background(), items))
+		x.submit(id, items, frames)
+		return id
+	}
+	first := batch()
+	second := batch()
+	x.cancel(first)
+	for range 3 {
+		if more, err := x.sendNext(); !more || err != nil {
+			t.Fatalf("%v, %v", more, err)
+		}
+	}
+	if more, err := x.sendNext(); more || err != nil {
+		t.Errorf("there is more: %v, %v", more, err)
+	}
+	if len(n.tried) != 1 || len(n.rests) != 1 || len(n.sent) != 2 {
+		t.Fatalf("tried %d, rests %d, sent %d", len(n.tried), len(n.rests), len(n.sent))
+	}
+	for i, want := range []frame.Head{{Kind: frame.KindBatch, Count: 1, BatchID: second}, {Kind: frame.KindCancel, BatchID: first}} {
+		if head, err := frame.DecodeHead(n.sent[i].Join()); err != nil || head != want {
+			t.Errorf("%+v, %v, want %+v", head, err, want)
+		}
+	}
+}

@@ -43,16 +43,21 @@ type Env struct {
 	Home   string // its folder of packages
 }
 
+// Lacks ends a test for which something is not there: it is skipped, or fails where FLAMBEAU_TEST_REQUIRED asks for everything.
+func Lacks(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("FLAMBEAU_TEST_REQUIRED") != "" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
 // Installed gives the environment to test, or skips the test.
 func Installed(t *testing.T) Env {
 	t.Helper()
 	python := os.Getenv("FLAMBEAU_TEST_PYTHON")
 	if python == "" {
-		const what = "FLAMBEAU_TEST_PYTHON does not name the Python of an environment with the wheel (make test makes one)"
-		if os.Getenv("FLAMBEAU_TEST_REQUIRED") != "" {
-			t.Fatal(what)
-		}
-		t.Skip(what)
+		Lacks(t, "FLAMBEAU_TEST_PYTHON does not name the Python of an environment with the wheel (make test makes one)")
 	}
 	env := Env{Python: python, Bin: filepath.Dir(python)}
 	packages, err := filepath.Glob(filepath.Join(env.Bin, "../lib/python3*/site-packages/flambeau"))

@@ -15,7 +15,7 @@ func TestVoices(t *testing.T) {
 	box := e2e.NewBox(t)
 	found, err := filepath.Glob(filepath.Join(filepath.Dir(box.Bin), "lib/python3*/site-packages/silero_vad/data"))
 	if err != nil || len(found) != 1 {
-		t.Skip("there is no silero-vad in the environment")
+		e2e.Lacks(t, "there is no silero-vad in the environment")
 	}
 	python := clients(t)
 	for name, file := range map[string]string{"vad": "silero_vad.onnx", "vad16": "silero_vad_16k_op15.onnx", "voices": "silero_vad_16k_sequence.onnx"} {
