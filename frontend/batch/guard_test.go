@@ -237,7 +237,7 @@ func TestHistory(t *testing.T) {
 func TestRunsOfManyWorkers(t *testing.T) {
 	var r runs
 	for n := range 3 * mostWorkers {
-		e := r.note(numbered(n), []infer.Item{{ID: strconv.Itoa(n)}}, time.Now())
+		e, _ := r.note(numbered(n), []infer.Item{{ID: strconv.Itoa(n)}}, time.Now())
 		if e.Number != uint64(n+1) || r.before(n) != e {
 			t.Fatalf("%+v", e)
 		}
@@ -255,5 +255,45 @@ func (numbered) Execute(context.Context, []infer.Item) ([]infer.Result, error) {
 	return nil, errors.New("it runs nothing")
 }
 func (numbered) Continuous() bool { return false }
-func (numbered) Retiring() bool   { return false }
-func (numbered) Release()         {}
+
+func (numbered) InTurn() bool   { return true }
+func (numbered) Retiring() bool { return false }
+func (numbered) Release()       {}
+
+// TestTimesOfABatchSentAhead: what a worker is given while it runs another batch has waited for that one, and not run meanwhile.
+func TestTimesOfABatchSentAhead(t *testing.T) {
+	for inTurn, want := range map[bool]Times{
+		true:  {Queued: 250 * time.Millisecond, Ran: 300 * time.Millisecond},
+		false: {Queued: 0, Ran: 550 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			turn := make(chan struct{}, 1)
+			w := newWorkers(2, func(context.Context, []infer.Item) ([]infer.Result, error) {
+				turn <- struct{}{}
+				time.Sleep(300 * time.Millisecond)
+				<-turn
+				return make([]infer.Result, 1), nil
+			})
+			w.inTurn = inTurn
+			q, stop := start(t, w, Policy{MaxItems: 10})
+			defer stop()
+			first := make(chan Times, 1)
+			go func() {
+				_, times, err := q.Submit(t.Context(), infer.Item{ID: "first"})
+				if err != nil {
+					t.Error(err)
+				}
+				first <- times
+			}()
+			time.Sleep(50 * time.Millisecond)
+			_, got, err := q.Submit(t.Context(), infer.Item{ID: "second"})
+			a := <-first
+			if err != nil || got.Queued != want.Queued || got.Ran != want.Ran || got.Run.Ran != want.Ran || inTurn != (got.Behind == a.Run) {
+				t.Errorf("in turn %v: queued %v, ran %v, behind %v, %v", inTurn, got.Queued, got.Ran, got.Behind, err)
+			}
+			if a.Queued != 0 || a.Ran != 300*time.Millisecond || a.Behind != nil {
+				t.Errorf("the first one: %+v", a)
+			}
+		})
+	}
+}

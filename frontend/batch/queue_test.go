@@ -27,6 +27,7 @@ type workers struct {
 	slots  chan struct{}
 	handle func(ctx context.Context, items []infer.Item) ([]infer.Result, error)
 	steps  bool         // they answer in steps
+	inTurn bool         // they are one, which is given batches ahead
 	alone  atomic.Int64 // slots of workers with nothing else
 	unsent func() bool  // says of the next batch that it is not sent; nil: all are
 
@@ -80,6 +81,8 @@ func (w *workers) Release()       { w.slots <- struct{}{} }
 func (w *workers) Retiring() bool { return false }
 
 func (w *workers) Continuous() bool { return w.steps }
+
+func (w *workers) InTurn() bool { return w.inTurn }
 
 func (w *workers) Worker() (id, pid int) { return 0, 0 }
 

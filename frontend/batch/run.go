@@ -73,7 +73,12 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 			}
 			return batch
 		}
-		execution := r.note(slot, items, begun)
+		execution, after := r.note(slot, items, begun)
+		for _, p := range batch {
+			if after != nil && p.steps == 1 {
+				p.begun, p.behind = execution.Begun, after
+			}
+		}
 		taken = time.Now() // for those who join it between two steps
 		guard := r.guard.Load()
 		if err != nil && guard != nil {

@@ -48,9 +48,9 @@ func (r *runs) before(worker int) *Execution {
 	return r.last[worker]
 }
 
-// note makes the execution of a batch that has just ended.
-func (r *runs) note(slot backend.Slot, items []infer.Item, begun time.Time) *Execution {
-	e := &Execution{Requests: make([]string, len(items)), Begun: begun, Ran: time.Since(begun)}
+// note makes the execution of a batch that has just ended. One that was sent ahead began when the one before it was over: that is given then, else nil.
+func (r *runs) note(slot backend.Slot, items []infer.Item, begun time.Time) (e, after *Execution) {
+	e = &Execution{Requests: make([]string, len(items)), Begun: begun, Ran: time.Since(begun)}
 	e.Worker, e.PID = slot.Worker()
 	for i := range items {
 		e.Requests[i] = items[i].ID
@@ -63,6 +63,10 @@ func (r *runs) note(slot backend.Slot, items []infer.Item, begun time.Time) *Exe
 	if r.last == nil || len(r.last) >= mostWorkers {
 		r.last = map[int]*Execution{}
 	}
+	if last := r.last[e.Worker]; last != nil && slot.InTurn() && last.end().After(begun) {
+		after = last
+		e.Begun, e.Ran = last.end(), e.end().Sub(last.end())
+	}
 	r.last[e.Worker] = e
-	return e
+	return e, after
 }

@@ -109,6 +109,8 @@ func (s *crewSlot) Retiring() bool { return false }
 
 func (s *crewSlot) Continuous() bool { return false }
 
+func (s *crewSlot) InTurn() bool { return true }
+
 func (s *crewSlot) Worker() (id, pid int) { return 0, 0 }
 
 func (s *crewSlot) Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error) {

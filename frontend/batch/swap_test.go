@@ -63,6 +63,8 @@ type swappedSlot struct {
 func (s *swappedSlot) Release()         { s.pool.slots <- struct{}{} }
 func (s *swappedSlot) Continuous() bool { return true }
 
+func (s *swappedSlot) InTurn() bool { return true }
+
 func (s *swappedSlot) Worker() (id, pid int) { return 0, 0 }
 
 // Retiring says what is so, and then has the swap happen and a request come before its caller can do anything; unless the queue lets nothing come

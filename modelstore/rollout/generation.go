@@ -25,6 +25,7 @@ type generation struct {
 	samples  []archive.Sample // warm-up requests of the archive
 	before   []Step           // what was done before the workers were started
 	begun    time.Time
+	outcome  chan struct{} // closed once it was told how its start went; nil for the first one
 
 	// The version's mu guards what follows.
 	since    time.Time // when it began to serve; zero before

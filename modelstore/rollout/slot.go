@@ -165,6 +165,9 @@ func (s *slot) Retiring() bool {
 // Continuous implements backend.Slot.
 func (s *slot) Continuous() bool { return s.member != nil && s.member.terms.continuous }
 
+// InTurn implements backend.Slot.
+func (s *slot) InTurn() bool { return s.member != nil && s.member.slots == 1 }
+
 // Worker implements backend.Slot.
 func (s *slot) Worker() (id, pid int) {
 	if s.member == nil {

@@ -72,6 +72,7 @@ func (v *Version) replace(ctx context.Context, s Spec, a *archive.Archive, opene
 		v.fail(ctx, nil, a.Digest, begun, err)
 		return made, errors.Join(err, a.Close())
 	}
+	defer close(g.outcome)
 	made.Workers = g.min
 	v.setNext(g)
 	v.changed(ctx, g, Change{Kind: ChangeUpdating})
@@ -173,7 +174,8 @@ func (v *Version) follow(s Spec, a *archive.Archive, opened []Step) (*generation
 		return nil, err
 	}
 	return &generation{
-		number: number, version: v, url: s.URL, settings: set, archive: a, before: opened, begun: time.Now(), min: minWorkers, max: maxWorkers,
+		outcome: make(chan struct{}),
+		number:  number, version: v, url: s.URL, settings: set, archive: a, before: opened, begun: time.Now(), min: minWorkers, max: maxWorkers,
 		first: v.running(&set),
 	}, nil
 }
@@ -308,6 +310,7 @@ func (v *Version) retireGeneration(ctx context.Context, old, next *generation) {
 		if err := old.stop(ctx); err != nil {
 			v.log.Error("workers were not ended", "generation", old.number, "reason", err.Error())
 		}
+		<-next.outcome // what comes first is told first
 		_ = m.contain("the end of a generation was told", func() {
 			m.replaced(ctx, old, next.archive.Digest)
 			v.changed(ctx, old, Change{Kind: ChangeDrained, Took: time.Since(begun)})

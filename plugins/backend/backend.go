@@ -144,6 +144,8 @@ type Slot interface {
 	Execute(ctx context.Context, items []infer.Item) ([]infer.Result, error)
 	// Continuous says that the instance that has run the batch answers in steps: each Execute is one of them.
 	Continuous() bool
+	// InTurn says that the instance runs one batch after another, although it may have been given this one while it ran another.
+	InTurn() bool
 	// Worker gives the worker that the instance is of, and the instance's process.
 	Worker() (id, pid int)
 	// Retiring says that the instance is to take nothing new: who runs several batches on one slot ends soon.

@@ -115,6 +115,9 @@ func (s *Slot) Retiring() bool { return false }
 // Continuous implements backend.Slot.
 func (s *Slot) Continuous() bool { return s.pool.Steps }
 
+// InTurn implements backend.Slot.
+func (s *Slot) InTurn() bool { return true }
+
 // Worker implements backend.Slot: the workers of a Pool are all the same.
 func (s *Slot) Worker() (id, pid int) { return 0, s.instance.PID() }
 
