@@ -74,11 +74,7 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 			return batch
 		}
 		execution, after := r.note(slot, items, begun)
-		for _, p := range batch {
-			if after != nil && p.steps == 1 {
-				p.begun, p.behind = execution.Begun, after
-			}
-		}
+		delayed(batch, execution, after)
 		taken = time.Now() // for those who join it between two steps
 		guard := r.guard.Load()
 		if err != nil && guard != nil {
@@ -122,6 +118,15 @@ func begin(batch []*pending, now, taken time.Time, before *Execution) []infer.It
 		}
 	}
 	return items
+}
+
+// delayed notes that a batch that was sent ahead began after another one, if there is one.
+func delayed(batch []*pending, execution, after *Execution) {
+	for _, p := range batch {
+		if after != nil && p.steps == 1 {
+			p.begun, p.behind = execution.Begun, after
+		}
+	}
 }
 
 // execute makes an error of a wrong number of answers, and of a panic.
