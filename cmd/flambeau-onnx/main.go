@@ -39,29 +39,41 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == askRuntime {
 		os.Exit(tellRuntime(candidates))
 	}
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(1) // the model's threads are not Go's, and what little Go does beside them is not to disturb them on several processors
-	}
 	handlersdk.Serve(roomy{onnx.New(onnx.Options{
 		Library: candidates, Threads: threads, Config: os.Getenv(envConfig),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})})
 }
 
-// roomy collects garbage less often once the model is there. The model lies outside Go's heap, so that what is left is small beside the requests, and the collector would run with
+// roomy takes as many processors as suit the model, and collects garbage less often once it is there. The model lies outside Go's heap, so that what is left is small beside the requests, and the collector would run with
 // every few of them.
 type roomy struct{ *onnx.Handler }
 
 // Initialize implements handlersdk.Handler.
 func (r roomy) Initialize(ctx context.Context, m handlersdk.Model) error {
-	if err := r.Handler.Initialize(ctx, m); err != nil || os.Getenv("GOGC") != "" {
+	if err := r.Handler.Initialize(ctx, m); err != nil {
 		return err
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(processors(r.ReadsLong()))
+	}
+	if os.Getenv("GOGC") != "" {
+		return nil
 	}
 	runtime.GC()
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
 	debug.SetGCPercent(percent(now.HeapAlloc))
 	return nil
+}
+
+// processors is how many Go uses. The model's threads are not Go's, and what little Go does beside them is not to disturb them on several processors. A request
+// that takes long to read has one of its own, so that a finished answer does not wait for it.
+func processors(readsLong bool) int {
+	if readsLong {
+		return 2
+	}
+	return 1
 }
 
 // percent lets garbage take some dozen megabytes, or as much as what lives.

@@ -185,6 +185,9 @@ func describePort(p *session.Port) string {
 	return p.Kind
 }
 
+// ReadsLong says whether a request may take long before it is what the model takes: a picture that is decoded, a text that is cut into tokens.
+func (h *Handler) ReadsLong() bool { return h.task != nil }
+
 // Features implements handlersdk.Featured.
 func (h *Handler) Features() []string { return []string{handlersdk.FeatureOIPBinary} }
 
