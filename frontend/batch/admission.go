@@ -75,8 +75,7 @@ func (q *Queue) room(client string, size int64, free int) (victim *pending, err 
 		return nil, q.closed
 	}
 	n, mine := q.waiting.len(), q.waiting.held[client]
-	// What free workers are about to take does not count as waiting.
-	limit := q.policy.MaxItems + free*q.policy.MaxBatch
+	limit := q.policy.MaxItems + free*q.policy.MaxBatch // see waits
 	switch full := n >= limit; {
 	case q.policy.IdleOnly && n >= free*q.policy.MaxBatch:
 		return nil, q.refusal(refused{
@@ -89,7 +88,7 @@ func (q *Queue) room(client string, size int64, free int) (victim *pending, err 
 		if victim = q.greedy(client); victim == nil {
 			return nil, q.refusal(refused{
 				kind: fault.Overloaded, free: free, ahead: n - limit + 1, setting: settingQueue,
-				hint: hintQueue, message: fmt.Sprintf("the queue is full: %d of %d requests wait", n, q.policy.MaxItems),
+				hint: hintQueue, message: fmt.Sprintf("the queue is full: %d of %d requests wait", q.waits(free), q.policy.MaxItems),
 			})
 		}
 		n--
@@ -107,6 +106,9 @@ func (q *Queue) room(client string, size int64, free int) (victim *pending, err 
 	}
 	return victim, nil
 }
+
+// waits is how many requests wait: what free workers are about to take does not. q.mu is held.
+func (q *Queue) waits(free int) int { return max(q.waiting.len()-free*q.policy.MaxBatch, 0) }
 
 const hintQueue = "raise jobQueueSize or job_queue_size, add workers, or send less"
 
@@ -186,7 +188,7 @@ func (b *Budget) refused(size int64, free int) refused {
 func (q *Queue) refusal(r refused) *fault.Error {
 	now := time.Now()
 	numbers := []fault.Number{
-		fault.Count("waiting", q.waiting.len()), fault.Count("limit", q.policy.MaxItems), fault.Count("bytes", q.bytes),
+		fault.Count("waiting", q.waits(r.free)), fault.Count("limit", q.policy.MaxItems), fault.Count("bytes", q.bytes),
 		fault.Millis("oldest_wait_ms", since(now, q.waiting.oldest())),
 	}
 	return r.fault(numbers, q.pace.ahead(now, batches(r.ahead, q.policy.MaxBatch), r.free), q.policy.MaxBatch)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -445,5 +446,27 @@ func TestRefusesSaysWhatSubmitWouldSay(t *testing.T) {
 			}
 			end()
 		})
+	})
+}
+
+// TestWhatAFreeWorkerTakesDoesNotWait: a refusal does not count the request that a worker is about to take among those that wait.
+func TestWhatAFreeWorkerTakesDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, err := New(newWorkers(1, echo), Policy{MaxItems: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 5 { // nobody runs the queue yet
+			all.Go(func() { _, _, _ = q.Submit(ctx, item("a")) })
+		}
+		synctest.Wait()
+		_, _, err = q.Submit(ctx, item("b"))
+		if got := numbers(err); got["waiting"] != 4 || got["limit"] != 4 || !strings.Contains(fault.Message(err), "4 of 4 requests wait") {
+			t.Errorf("%v, %v", err, got)
+		}
+		leave()
+		all.Wait()
 	})
 }

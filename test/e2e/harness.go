@@ -9,6 +9,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +43,12 @@ type Env struct {
 	Python string // its interpreter
 	Bin    string // its folder of commands
 	Home   string // its folder of packages
+}
+
+// RaceBuilt says whether the tests run against a server with the race detector in it, whose own memory says nothing about the server's.
+func RaceBuilt() bool {
+	info, err := buildinfo.ReadFile(os.Getenv("FLAMBEAU_TEST_BINARY"))
+	return err == nil && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
 }
 
 // Lacks ends a test for which something is not there: it is skipped, or fails where FLAMBEAU_TEST_REQUIRED asks for everything.

@@ -2,10 +2,6 @@ package store
 
 import (
 	"context"
-	"debug/buildinfo"
-	"os"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -92,12 +88,6 @@ const connections = 4
 // collects, and gives pages back late. Each archive has 64 KiB, so that a server that keeps what it read would be far over it after 1,000 swaps.
 const memorySlack = 48 << 20
 
-// raceBuilt says whether the tests run against a server with the race detector in it, whose own memory says nothing about the server's.
-func raceBuilt() bool {
-	info, err := buildinfo.ReadFile(os.Getenv("FLAMBEAU_TEST_BINARY"))
-	return err == nil && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
-}
-
 // requireSame fails the test when the server holds more than before.
 func requireSame(t *testing.T, before, after e2e.Resources) {
 	t.Helper()
@@ -105,7 +95,7 @@ func requireSame(t *testing.T, before, after e2e.Resources) {
 	t.Logf("after  %s", after)
 	// A few threads more are the Go runtime's, which never gives them back: it starts one for each that blocks in a system call.
 	if after.FDs > before.FDs+connections || after.Processes > before.Processes || after.TempFiles > before.TempFiles || after.Threads > before.Threads+16 ||
-		after.Memory > before.Memory+memorySlack && !raceBuilt() || after.TempBytes > before.TempBytes+64<<10 {
+		after.Memory > before.Memory+memorySlack && !e2e.RaceBuilt() || after.TempBytes > before.TempBytes+64<<10 {
 		t.Error("the server holds more than before the swaps")
 	}
 }
