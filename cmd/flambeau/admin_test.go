@@ -109,7 +109,7 @@ func keptModels(t *testing.T, l *ledger.Ledger) (*rollout.Manager, *trafficKeepe
 	if err := restoreTraffic(m, l.State().Traffic); err != nil {
 		t.Fatal(err)
 	}
-	keeper = newTrafficKeeper(m, l, slog.New(slog.DiscardHandler))
+	keeper = newTrafficKeeper(m, l, slog.New(slog.DiscardHandler), nil)
 	for _, version := range []string{"1.0", "2.0"} {
 		if _, err := m.Register(t.Context(), rollout.Spec{URL: version, Synchronous: true}); err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ type follower struct {
 	deployer *deploy.Deployer
 	watcher  *watch.Watcher
 	log      *slog.Logger
+	bugs     reporter
 
 	cancel context.CancelFunc // set by begin
 	done   chan struct{}      // closed when nothing of it runs any more
@@ -32,7 +33,7 @@ const keptFolder = "kept"
 func (c *core) newFollower(cfg *config.Config, torchserve bool, command *python.Command, log *slog.Logger) (*follower, error) {
 	watcher, err := watch.New(watch.Options{
 		Root: cfg.ModelStore, Poll: cfg.StorePoll, Settle: cfg.StoreSettle, FolderSettle: cfg.StoreFolderSettle, Logger: log,
-		Repository: repositoryOf,
+		Repository: repositoryOf, Panicked: c.bugs,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching the model store: %w", err)
@@ -41,7 +42,7 @@ func (c *core) newFollower(cfg *config.Config, torchserve bool, command *python.
 		Models: c.models, Archives: c.archives, Watcher: watcher, Strict: cfg.ModelCheck == "strict", Ledger: c.ledger, Root: cfg.ModelStore,
 		Scope: scopeOf(cfg, torchserve), Once: !cfg.Watch, Tolerant: torchserve, Fresh: torchserve && cfg.Snapshot == nil,
 		Removal: cfg.StoreRemoval, RemovalDelay: cfg.StoreRemovalDelay, FilePolicy: cfg.DefaultVersionPolicy, FolderPolicy: cfg.DefaultVersionPolicy,
-		Keep: cfg.RollbackKeep, Changed: c.changed, Logger: log,
+		Keep: cfg.RollbackKeep, Changed: c.changed, Panicked: c.bugs, Logger: log,
 	}
 	if dir := c.ledger.Dir(); dir != "" { // else the folder is another server's
 		opts.KeepDir = filepath.Join(dir, keptFolder)
@@ -65,7 +66,7 @@ func (c *core) newFollower(cfg *config.Config, torchserve bool, command *python.
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what is missing
 	}
-	return &follower{deployer: deployer, watcher: watcher, log: log, done: make(chan struct{})}, nil
+	return &follower{deployer: deployer, watcher: watcher, log: log, bugs: c.bugs, done: make(chan struct{})}, nil
 }
 
 // settingAuto is the value of settings that leave a choice to the command.
@@ -95,18 +96,24 @@ func scopeOf(cfg *config.Config, torchserve bool) deploy.Scope {
 func (f *follower) begin(ctx context.Context, listed []deploy.Startup, told func(name, url string, err error)) {
 	ctx, f.cancel = context.WithCancel(ctx)
 	watching := make(chan error, 1)
-	go func() { watching <- f.watcher.Run(ctx) }()
-	err := f.deployer.Start(ctx, listed, told)
+	go func() { watching <- f.try("the model store was watched", func() error { return f.watcher.Run(ctx) }) }()
+	err := f.try("the start-up models were loaded", func() error { return f.deployer.Start(ctx, listed, told) })
 	if err != nil && ctx.Err() == nil {
 		f.log.Error("the start-up models were not loaded", "reason", err.Error())
 	}
 	go func() {
 		defer close(f.done)
-		err := errors.Join(f.deployer.Run(ctx), <-watching)
-		if err != nil && ctx.Err() == nil {
+		err := f.try("the model store was followed", func() error { return f.deployer.Run(ctx) })
+		if err = errors.Join(err, <-watching); err != nil && ctx.Err() == nil {
 			f.log.Error("the model store is not followed any more", "reason", err.Error())
 		}
 	}()
+}
+
+// try calls f; a panic in it is told, and is its error.
+func (f *follower) try(doing string, call func() error) (err error) {
+	bug := f.bugs.contain(doing, func() { err = call() })
+	return errors.Join(err, bug)
 }
 
 // end ends what begin has begun, at the latest when ctx ends.

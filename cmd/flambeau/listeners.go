@@ -13,6 +13,7 @@ import (
 	"github.com/flambeau-serve/flambeau/frontend/grpcapi"
 	"github.com/flambeau-serve/flambeau/frontend/httpapi"
 	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/logfiles"
 )
 
@@ -28,6 +29,23 @@ type listening interface {
 	Addr() string
 	Serve() error
 	Shutdown(ctx context.Context) error
+}
+
+// serve answers until Shutdown. It gives nil after one, else why it ended.
+func (l listener) serve() error {
+	var err error
+	bug := fault.Contain("a listener was served", func() { err = l.server.Serve() })
+	if err = errors.Join(err, bug); err != nil {
+		return fmt.Errorf("%s (%s): %w", l.name, l.key, err)
+	}
+	return nil
+}
+
+// shutdown closes it.
+func (l listener) shutdown(ctx context.Context) error {
+	var err error
+	bug := fault.Contain("a listener was closed", func() { err = l.server.Shutdown(ctx) })
+	return errors.Join(err, bug)
 }
 
 // openGRPC opens the gRPC listener, if there is something to serve on it. When nobody has set its address, and somebody else has it, the server does
@@ -128,7 +146,7 @@ func openListeners(ctx context.Context, cfg *config.Config, api *httpapi.API) (o
 func closeListeners(ctx context.Context, open []listener) error {
 	failed := make(chan error, len(open))
 	for _, l := range open {
-		go func() { failed <- l.server.Shutdown(ctx) }()
+		go func() { failed <- l.shutdown(ctx) }()
 	}
 	var errs []error
 	for range open {

@@ -175,7 +175,7 @@ func (m *measures) WorkerLine(line backend.OutputLine) bool {
 }
 
 // Panicked implements observer.
-func (m *measures) Panicked(queue bool) { m.metrics.Panicked(queue) }
+func (m *measures) Panicked(part telemetry.Part) { m.metrics.Panicked(part) }
 
 // Retired implements observer.
 func (m *measures) Retired(ref infer.ModelRef) {

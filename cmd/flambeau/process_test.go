@@ -324,6 +324,10 @@ func TestForeground(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v after %v: %v", tt.args, tt.signal, err)
 		}
+		want := fmt.Sprintf(`stopping reason="%v signal received" parent="%d (`, tt.signal, os.Getpid())
+		if text, err := os.ReadFile(filepath.Join(b.dir, "logs", "ts_log.log")); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%v after %v: the log does not say %s: %v\n%s", tt.args, tt.signal, want, err, text)
+		}
 		b.requireClean(t)
 	}
 }

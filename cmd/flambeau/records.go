@@ -10,12 +10,12 @@ import (
 )
 
 // openLedger opens what is kept across restarts.
-func openLedger(cfg *config.Config, log *slog.Logger) (*ledger.Ledger, error) {
+func openLedger(cfg *config.Config, log *slog.Logger, bugs reporter) (*ledger.Ledger, error) {
 	dir := cfg.StateDir
 	if dir == "" {
 		dir = filepath.Join(cfg.Env.LogDir, "flambeau")
 	}
-	return ledger.Open(ledger.Options{Dir: absolute(dir), Logger: log})
+	return ledger.Open(ledger.Options{Dir: absolute(dir), Logger: log, Panicked: bugs})
 }
 
 // recordOf gives what the ledger keeps of a change.
@@ -30,15 +30,29 @@ func recordOf(c rollout.Change) ledger.Record {
 	return r
 }
 
-// changed notes a change of a model version in the ledger, and those in the log that nobody else has logged.
+// changed tells of a change of a model version. Who has a bug misses it, and the others do not.
 func (c *core) changed(change rollout.Change) {
-	c.ledger.Add(recordOf(change))
-	c.told(change)
-	c.steps.notify()
-	c.traffic.changed(change)
-	if c.follow != nil {
-		c.follow(change)
+	follow := c.follow
+	if follow == nil {
+		follow = func(rollout.Change) {}
 	}
+	for _, listener := range []struct {
+		doing string
+		tell  func(rollout.Change)
+	}{
+		{"a change was noted in the ledger", func(change rollout.Change) { c.ledger.Add(recordOf(change)) }},
+		{"a change was counted", c.told},
+		{"a change was told to ensembles", func(rollout.Change) { c.steps.notify() }},
+		{"a change of traffic was noted", c.traffic.changed},
+		{"a change was noted for the next snapshot", follow},
+		{"a change was logged", c.logChange},
+	} {
+		_ = c.bugs.contain(listener.doing, func() { listener.tell(change) })
+	}
+}
+
+// logChange notes a change in the log that nobody else has logged.
+func (c *core) logChange(change rollout.Change) {
 	switch change.Kind { //nolint:exhaustive // modelstore/rollout has logged the others, with more detail
 	case rollout.ChangeDefault, rollout.ChangeTraffic, rollout.ChangeRolledBack, rollout.ChangeSuperseded:
 		c.logs.Server().Info("model changed", "model", change.Ref.Name, "version", change.Ref.Version, "kind", string(change.Kind),

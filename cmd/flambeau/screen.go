@@ -123,7 +123,9 @@ func (p *screen) Started(ctx context.Context) {
 	p.mu.Unlock()
 	go func() {
 		defer close(p.done)
-		p.table(ctx, columns)
+		if p.s.core.bugs.contain("the table of the models was written", func() { p.table(ctx, columns) }) != nil {
+			p.settled() // what goes wrong is told on the terminal from now on
+		}
 	}()
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,7 +17,9 @@ import (
 	"github.com/flambeau-serve/flambeau/frontend/httpapi/token"
 	"github.com/flambeau-serve/flambeau/frontend/oipserver"
 	"github.com/flambeau-serve/flambeau/internal/config"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/logfiles"
+	"github.com/flambeau-serve/flambeau/internal/telemetry"
 )
 
 // server is a whole running server.
@@ -57,6 +60,7 @@ func runServer(ctx context.Context, cfg *config.Config, torchserve bool, logs *l
 	defer stop()
 	s := &server{cfg: cfg, torchserve: torchserve, drain: newDrain()}
 	s.progress = show(s)
+	why := "it could not start"
 	defer func() {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
 		defer cancel()
@@ -64,7 +68,7 @@ func runServer(ctx context.Context, cfg *config.Config, torchserve bool, logs *l
 		defer end()
 		stop()
 		s.progress.Ended()
-		log.Info("stopping", "drain", cfg.ShutdownTimeout)
+		log.Info("stopping", "reason", why, "parent", parentText(), "drain", cfg.ShutdownTimeout)
 		s.accept(unhurried, log)
 		if failure := s.shutdown(unhurried, limit, log); failure != nil {
 			log.Error("not everything was stopped in order", "reason", failure.Error())
@@ -72,17 +76,48 @@ func runServer(ctx context.Context, cfg *config.Config, torchserve bool, logs *l
 		}
 		log.Info("stopped")
 	}()
-	if err := s.start(ctx, logs); err != nil {
-		log.Error("the server cannot start", "reason", err.Error())
+	bug := fault.Contain("the server was started", func() { err = s.start(ctx, logs) })
+	if err = errors.Join(err, bug); err != nil {
+		log.Error("the server cannot start", reasonAttrs(err)...)
 		return err
 	}
+	why, err = s.awaitStop(ctx, log)
+	return err
+}
+
+// awaitStop returns when the server is to stop, and says what has asked for it.
+func (s *server) awaitStop(ctx context.Context, log *slog.Logger) (why string, err error) {
 	select {
 	case <-ctx.Done():
-		return nil
+		return context.Cause(ctx).Error(), nil
 	case err := <-s.stopped:
 		s.ended++
-		return err
+		if err == nil {
+			err = errors.New("a listener has ended, and nobody has asked it to")
+		}
+		log.Error("the server cannot go on", reasonAttrs(err)...)
+		return err.Error(), err
 	}
+}
+
+// reasonAttrs are what the log has of an error: also where it comes from, if that is a bug.
+func reasonAttrs(err error) []any {
+	attrs := []any{"reason", err.Error()}
+	if detail := fault.DetailOf(err); detail != "" {
+		attrs = append(attrs, telemetry.KeyDetail, detail)
+	}
+	return attrs
+}
+
+// parentText names the process that has started this one: nobody tells who has sent a signal, but it is the first to be asked. Process 1 has not started
+// it where its parent has ended.
+func parentText() string {
+	parent := os.Getppid()
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
+	if err != nil {
+		return strconv.Itoa(parent)
+	}
+	return fmt.Sprintf("%d (%s)", parent, strings.TrimSpace(string(name)))
 }
 
 // stopSignals are the signals that ask the server to stop. That of a terminal which closes is one, unless nohup has switched it off.
@@ -105,7 +140,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 		return err
 	}
 	s.measures.core = s.core
-	if s.snapshots, err = newSnapshots(cfg, s.core.models, log); err != nil {
+	if s.snapshots, err = newSnapshots(cfg, s.core.models, log, s.core.bugs); err != nil {
 		return err
 	}
 	s.core.follow = s.snapshots.changed
@@ -135,7 +170,7 @@ func (s *server) start(ctx context.Context, logs *logfiles.Logs) error {
 	s.loadStartupModels(ctx, log)
 	s.stopped = make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
-		go func() { s.stopped <- l.server.Serve() }()
+		go func() { s.stopped <- l.serve() }()
 	}
 	log.Info("server started", "pid", os.Getpid())
 	s.snapshots.begin()

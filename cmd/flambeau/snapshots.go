@@ -50,6 +50,7 @@ type snapshots struct {
 	models   described
 	settings []snapshot.Setting
 	log      *slog.Logger
+	bugs     reporter
 
 	mu      sync.Mutex                        // guards what follows
 	absent  map[infer.ModelRef]snapshot.Model // of the restored snapshot: what did not come back and was not removed by hand
@@ -65,7 +66,7 @@ type snapshots struct {
 }
 
 // newSnapshots gives nil when there are to be none.
-func newSnapshots(cfg *config.Config, models described, log *slog.Logger) (*snapshots, error) {
+func newSnapshots(cfg *config.Config, models described, log *slog.Logger, bugs reporter) (*snapshots, error) {
 	if cfg.SnapshotDir == "" {
 		return nil, nil //nolint:nilnil // nil does nothing
 	}
@@ -74,7 +75,7 @@ func newSnapshots(cfg *config.Config, models described, log *slog.Logger) (*snap
 		return nil, err
 	}
 	s := &snapshots{
-		writer: writer, models: models, log: log, absent: map[infer.ModelRef]snapshot.Model{},
+		writer: writer, models: models, log: log, bugs: bugs, absent: map[infer.ModelRef]snapshot.Model{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	for _, setting := range cfg.SnapshotSettings() {
@@ -201,8 +202,12 @@ func (s *snapshots) keep(ctx context.Context) {
 	}
 }
 
-// write writes one snapshot, unless the models are as in the last one. That it fails is told once: the server goes on.
+// write writes one snapshot, unless the models are as in the last one. That it fails is told once: the server goes on, also after a bug.
 func (s *snapshots) write(kind snapshot.Kind) {
+	_ = s.bugs.contain("a snapshot was written", func() { s.writeOut(kind) })
+}
+
+func (s *snapshots) writeOut(kind snapshot.Kind) {
 	models := s.collect()
 	key := keyOf(models)
 	if key == s.last && !s.failing {

@@ -123,7 +123,7 @@ func fromDir(t *testing.T, logs string) *config.Config {
 
 func begin(t *testing.T, cfg *config.Config, models described, log *slog.Logger) *snapshots {
 	t.Helper()
-	s, err := newSnapshots(cfg, models, log)
+	s, err := newSnapshots(cfg, models, log, nil)
 	if err != nil || s == nil {
 		t.Fatalf("%v, %v", s, err)
 	}
@@ -371,7 +371,7 @@ func TestSnapshotsCannotBeWritten(t *testing.T) {
 // TestWithoutSnapshots: a start that failed writes none, and nil does nothing.
 func TestWithoutSnapshots(t *testing.T) {
 	t.Parallel()
-	none, err := newSnapshots(&config.Config{}, newShelf(), slog.New(slog.DiscardHandler))
+	none, err := newSnapshots(&config.Config{}, newShelf(), slog.New(slog.DiscardHandler), nil)
 	if none != nil || err != nil {
 		t.Fatalf("%v, %v", none, err)
 	}
@@ -383,7 +383,7 @@ func TestWithoutSnapshots(t *testing.T) {
 		t.Errorf("%T", got)
 	}
 	dir := filepath.Join(t.TempDir(), "config")
-	failed, err := newSnapshots(&config.Config{SnapshotDir: dir}, shelf, slog.New(slog.DiscardHandler))
+	failed, err := newSnapshots(&config.Config{SnapshotDir: dir}, shelf, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

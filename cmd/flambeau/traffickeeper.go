@@ -21,7 +21,8 @@ type trafficKeeper struct {
 	records interface {
 		Change(edit func(*ledger.State)) error
 	}
-	log *slog.Logger
+	log  *slog.Logger
+	bugs reporter
 
 	wake chan struct{} // one token: something changed
 	quit chan struct{} // closed by stop
@@ -48,9 +49,9 @@ func restoreTraffic(models *rollout.Manager, kept map[string]json.RawMessage) er
 }
 
 // newTrafficKeeper begins to keep.
-func newTrafficKeeper(models *rollout.Manager, records *ledger.Ledger, log *slog.Logger) *trafficKeeper {
+func newTrafficKeeper(models *rollout.Manager, records *ledger.Ledger, log *slog.Logger, bugs reporter) *trafficKeeper {
 	k := &trafficKeeper{
-		models: models, records: records, log: log, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}), dirty: map[string]bool{},
+		models: models, records: records, log: log, bugs: bugs, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}), dirty: map[string]bool{},
 	}
 	go k.run()
 	return k
@@ -61,12 +62,19 @@ func (k *trafficKeeper) changed(c rollout.Change) {
 	if k == nil || c.Kind != rollout.ChangeTraffic {
 		return
 	}
-	k.mu.Lock()
-	k.dirty[c.Ref.Name] = true
-	k.mu.Unlock()
+	k.mark(c.Ref.Name)
 	select {
 	case k.wake <- struct{}{}:
 	default:
+	}
+}
+
+// mark notes models whose traffic is to be written.
+func (k *trafficKeeper) mark(names ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range names {
+		k.dirty[name] = true
 	}
 }
 
@@ -75,9 +83,9 @@ func (k *trafficKeeper) run() {
 	for {
 		select {
 		case <-k.wake:
-			k.flush()
+			_ = k.bugs.contain("the traffic of models was kept", k.flush)
 		case <-k.quit:
-			k.flush()
+			_ = k.bugs.contain("the traffic of models was kept", k.flush)
 			return
 		}
 	}
@@ -97,6 +105,12 @@ func (k *trafficKeeper) flush() {
 	if len(names) == 0 {
 		return
 	}
+	done := false
+	defer func() {
+		if !done { // a bug ends this: they are kept with the next change
+			k.mark(names...)
+		}
+	}()
 	set := make(map[string]json.RawMessage, len(names)) // nil for what is to be forgotten
 	for _, name := range names {
 		text, err := k.text(name)
@@ -115,6 +129,7 @@ func (k *trafficKeeper) flush() {
 	}); err != nil {
 		k.log.Error("the traffic of models is not kept for the next start", "models", names, "reason", err.Error())
 	}
+	done = true
 }
 
 // text is what is kept of a model, nil for nothing.

@@ -57,6 +57,7 @@ type core struct {
 	traffic    *trafficKeeper
 	follower   *follower
 	deployer   *deploy.Deployer // the follower's; nil without
+	bugs       reporter
 }
 
 // observer is told what happens in the core; the metrics are one.
@@ -70,17 +71,20 @@ type observer interface {
 	Changed(c rollout.Change)
 	// Retired is told that a version is gone.
 	Retired(ref infer.ModelRef)
-	// Panicked is told of each bug that was contained, in a queue or in what looks after a worker.
-	Panicked(queue bool)
+	// Panicked is told of each bug that was contained.
+	Panicked(part telemetry.Part)
 }
 
-// panicked gives what tells of panics that were contained: of a version's own, and of others.
-func panicked(watch observer, log *slog.Logger) (ofVersion func(infer.ModelRef, error), other func(error)) {
-	tell := func(err error, queue bool, more ...any) {
-		watch.Panicked(queue)
+// panicked gives what tells of panics that were contained: of a version's own, of what looks after workers, and of others.
+func panicked(watch observer, log *slog.Logger) (ofVersion func(infer.ModelRef, error), ofWorkers, other func(error)) {
+	tell := func(err error, part telemetry.Part, more ...any) {
+		watch.Panicked(part)
 		log.Error("the server has a bug, which was contained: report it", append(more, telemetry.KeyError, err.Error(), telemetry.KeyDetail, fault.DetailOf(err))...)
 	}
-	return func(ref infer.ModelRef, err error) { tell(err, true, "model", ref.Name, "version", ref.Version) }, func(err error) { tell(err, false) }
+	return func(ref infer.ModelRef, err error) {
+			tell(err, telemetry.PartQueue, "model", ref.Name, "version", ref.Version)
+		},
+		func(err error) { tell(err, telemetry.PartWorker) }, func(err error) { tell(err, telemetry.PartOther) }
 }
 
 // newCore wires the core for a configuration; torchserve says whose command started the server. On failure nothing is left of it.
@@ -92,8 +96,10 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 		}
 	}()
 	log := logs.Server()
+	ofVersion, ofWorkers, other := panicked(watch, log)
+	c.bugs = other
 	c.threads = newSharing(cfg, torchserve, log)
-	if c.ledger, err = openLedger(cfg, log); err != nil {
+	if c.ledger, err = openLedger(cfg, log, other); err != nil {
 		return c, err
 	}
 	fetcher, err := newFetcher(cfg, log)
@@ -106,8 +112,7 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 		return c, fmt.Errorf("the model store: %w", err)
 	}
 	limits := backend.Limits{Start: cfg.WorkerStartTimeout, Load: longestLoad, Stop: cfg.WorkerStopTimeout}
-	ofVersion, other := panicked(watch, log)
-	if c.launcher, c.sockets, err = newLauncher(cfg, limits, log, other); err != nil {
+	if c.launcher, c.sockets, err = newLauncher(cfg, limits, log, ofWorkers); err != nil {
 		return c, err
 	}
 	command, err := newPythonCommand(cfg)
@@ -123,14 +128,14 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 		return c, fmt.Errorf("the ensembles: %w", err)
 	}
 	models := c.rolloutOptions(cfg, limits, command, log, watch)
-	models.Panicked = other
+	models.Panicked = ofWorkers
 	if c.models, err = rollout.New(models); err != nil {
 		return c, fmt.Errorf("the models: %w", err)
 	}
 	if err := restoreTraffic(c.models, c.ledger.State().Traffic); err != nil {
 		log.Error("not all the traffic of the last run is restored", "reason", err.Error())
 	}
-	c.traffic = newTrafficKeeper(c.models, c.ledger, log)
+	c.traffic = newTrafficKeeper(c.models, c.ledger, log, c.bugs)
 	if c.dispatcher, err = dispatch.New(dispatch.Options{
 		Models: c.models, QueueBytes: cfg.QueueBytes, Observe: c.answered(watch), Sequence: dispatch.SequenceHeaders(cfg.SequenceHeaders),
 		Tuned: c.tuned, Panicked: ofVersion, Poison: c.poison, ServerBytes: cfg.QueueServerBytes, Fairness: infer.Fairness{Key: infer.ClientKey(cfg.FairnessKey), MaxShare: cfg.FairnessShare},
@@ -150,10 +155,10 @@ func newCore(cfg *config.Config, logs *logfiles.Logs, torchserve bool, watch obs
 // answered passes on what the dispatcher tells of each request.
 func (c *core) answered(watch observer) func(dispatch.Observation) {
 	return func(o dispatch.Observation) {
-		watch.Answered(o)
-		note(c.history, &o)
+		_ = c.bugs.contain("the metrics of a request were told", func() { watch.Answered(o) })
+		_ = c.bugs.contain("a request was noted", func() { note(c.history, &o) })
 		if c.observed != nil {
-			c.observed(o)
+			_ = c.bugs.contain("a request was told", func() { c.observed(o) })
 		}
 	}
 }

@@ -79,12 +79,14 @@ func (s sharing) share(r *rollout.ProcessRequest, spec backend.ProcessSpec) back
 // instanceChanged keeps crashes, and passes the change on.
 func (c *core) instanceChanged(watch observer) func(rollout.Event) {
 	return func(e rollout.Event) {
-		if crash := backend.CrashOf(e.Cause); e.To == rollout.Failed && crash != nil {
-			c.crashes.Add(crashes.Record{
-				Model: e.Ref.Name, Version: e.Ref.Version, Worker: e.WorkerID, Generation: e.Generation, Restarts: e.Restarts, Crash: *crash,
-			})
-		}
-		watch.InstanceChanged(e)
+		_ = c.bugs.contain("a worker's crash was noted", func() {
+			if crash := backend.CrashOf(e.Cause); e.To == rollout.Failed && crash != nil {
+				c.crashes.Add(crashes.Record{
+					Model: e.Ref.Name, Version: e.Ref.Version, Worker: e.WorkerID, Generation: e.Generation, Restarts: e.Restarts, Crash: *crash,
+				})
+			}
+		})
+		_ = c.bugs.contain("a worker's state was told", func() { watch.InstanceChanged(e) })
 	}
 }
 

@@ -210,7 +210,11 @@ func (s *Server) log(ctx context.Context, method string, err error) {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		detail = f.Detail
 	}
-	s.opts.Logger.LogAttrs(ctx, slog.LevelWarn, "call failed", slog.String(telemetry.KeyTarget, method), slog.String(telemetry.KeyReason, fault.KindOf(err).String()),
+	level := slog.LevelWarn
+	if fault.IsBug(err) {
+		level = slog.LevelError
+	}
+	s.opts.Logger.LogAttrs(ctx, level, "call failed", slog.String(telemetry.KeyTarget, method), slog.String(telemetry.KeyReason, fault.KindOf(err).String()),
 		slog.String(telemetry.KeyError, err.Error()), slog.String(telemetry.KeyDetail, detail))
 }
 

@@ -30,7 +30,11 @@ func (s *service) ModelStreamInfer(stream grpc.BidiStreamingServer[pb.ModelInfer
 	requests, ended := make(chan *pb.ModelInferRequest), make(chan error, 1)
 	go func() { // it ends with the stream, whose Recv then fails
 		for {
-			req, err := stream.Recv()
+			var req *pb.ModelInferRequest
+			var err error
+			if bug := fault.Contain("a request of a stream was read", func() { req, err = stream.Recv() }); bug != nil {
+				err = bug // it costs the stream
+			}
 			if err != nil {
 				ended <- err
 				return
@@ -79,7 +83,9 @@ func (s *service) answerStream(ctx context.Context, requests <-chan *pb.ModelInf
 				case <-before:
 				case <-ctx.Done():
 				}
-				s.answerOne(ctx, req, out)
+				if bug := fault.Contain("a request of a stream was answered", func() { s.answerOne(ctx, req, out) }); bug != nil {
+					s.answerFailed(ctx, req, out, bug)
+				}
 			})
 		}
 	}
@@ -126,11 +132,16 @@ func sequenceOf(req *pb.ModelInferRequest) string {
 func (s *service) answerOne(ctx context.Context, req *pb.ModelInferRequest, out *outbox) {
 	began, of := time.Now(), recordOf(ctx)
 	one := &record{method: of.method, peer: of.peer}
-	defer func() { s.server.answered(one, began, time.Since(began), one.err) }()
+	ended := false
+	defer func() {
+		if !ended && one.err == nil { // a bug ends this
+			one.err = fault.New(fault.Internal, "Internal error.", nil)
+		}
+		s.server.answered(one, began, time.Since(began), one.err)
+	}()
 	fail := func(err error) {
 		one.err = err
-		s.server.log(ctx, pb.GRPCInferenceService_ModelStreamInfer_FullMethodName, err)
-		out.put(&pb.ModelStreamInferResponse{ErrorMessage: messageOf(err), InferResponse: &pb.ModelInferResponse{Id: req.GetId()}})
+		s.answerFailed(ctx, req, out, err)
 	}
 	give, err := s.server.take(int64(proto.Size(req)))
 	if err != nil {
@@ -165,6 +176,7 @@ func (s *service) answerOne(ctx context.Context, req *pb.ModelInferRequest, out 
 	if err == nil {
 		err = failure
 	}
+	ended = true
 	wantsEnd, _ := call.Request.Params.Bool(oip.ParamEmptyFinal)
 	switch {
 	case err != nil:
@@ -178,6 +190,12 @@ func (s *service) answerOne(ctx context.Context, req *pb.ModelInferRequest, out 
 			fail(err)
 		}
 	}
+}
+
+// answerFailed tells the client and the log why a request of a stream has failed.
+func (s *service) answerFailed(ctx context.Context, req *pb.ModelInferRequest, out *outbox, err error) {
+	s.server.log(ctx, pb.GRPCInferenceService_ModelStreamInfer_FullMethodName, err)
+	out.put(&pb.ModelStreamInferResponse{ErrorMessage: messageOf(err), InferResponse: &pb.ModelInferResponse{Id: req.GetId()}})
 }
 
 // outbox sends messages in order from a goroutine of its own, so that who has one never waits for the client.
@@ -230,20 +248,18 @@ func (o *outbox) run() {
 	defer close(o.done)
 	for range o.wake {
 		for {
-			o.mu.Lock()
-			if len(o.queue) == 0 {
-				closed := o.closed
-				o.mu.Unlock()
+			m, closed := o.next()
+			if m == nil {
 				if closed {
 					return
 				}
 				break
 			}
-			m := o.queue[0]
-			o.queue = o.queue[1:]
-			o.bytes -= proto.Size(m)
-			o.mu.Unlock()
-			if err := o.send(m); err != nil {
+			var err error
+			if bug := fault.Contain("a message of a stream was sent", func() { err = o.send(m) }); bug != nil {
+				err = bug // it costs the stream
+			}
+			if err != nil {
 				o.mu.Lock()
 				o.failed, o.queue = err, nil
 				o.mu.Unlock()
@@ -251,6 +267,19 @@ func (o *outbox) run() {
 			}
 		}
 	}
+}
+
+// next gives the next message, nil when there is none, and then whether more can come.
+func (o *outbox) next() (m *pb.ModelStreamInferResponse, closed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) == 0 {
+		return nil, o.closed
+	}
+	m = o.queue[0]
+	o.queue = o.queue[1:]
+	o.bytes -= proto.Size(m)
+	return m, false
 }
 
 // end sends what is left, and gives what kept it from being sent.

@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/flambeau-serve/flambeau/frontend/oip"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	pb "github.com/flambeau-serve/flambeau/proto/openinference/v2"
 )
 
@@ -65,6 +67,36 @@ func TestStream(t *testing.T) {
 }
 
 // TestSequencesKeepTheirOrder sends many requests of one sequence, whose answers come in the order of the requests.
+// TestPanicsOfAStream cost the request, and the stream and the server go on; one of what sends answers costs the stream.
+func TestPanicsOfAStream(t *testing.T) {
+	_, conn, _ := start(t)
+	s, err := pb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for _, tt := range []struct {
+			req  *pb.ModelInferRequest
+			want string
+		}{{wordsRequest("panic"), "Internal error. (the server has a bug, which its log describes: report it)"}, {addRequest(), ""}} {
+			if err := s.Send(tt.req); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := s.Recv(); err != nil || r.GetErrorMessage() != tt.want || r.GetInferResponse().GetId() != tt.req.GetId() {
+				t.Errorf("%v, %v; want %q", r, err, tt.want)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	out := newOutbox(func(*pb.ModelStreamInferResponse) error { panic("a bug of the sender") }, cancel)
+	out.put(&pb.ModelStreamInferResponse{ErrorMessage: "x"})
+	<-ctx.Done()
+	if err := out.end(); !fault.IsBug(err) || !fault.IsBug(context.Cause(ctx)) {
+		t.Errorf("%v, %v", err, context.Cause(ctx))
+	}
+	<-out.done
+}
+
 func TestSequencesKeepTheirOrder(t *testing.T) {
 	_, conn, _ := start(t)
 	s, err := pb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(t.Context())

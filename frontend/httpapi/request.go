@@ -174,7 +174,11 @@ func (a *API) logFailure(ctx context.Context, q *request, p *problem) {
 			attrs = append(attrs, slog.String(telemetry.KeyDetail, detail))
 		}
 	}
-	a.log.LogAttrs(ctx, slog.LevelWarn, "request failed", attrs...)
+	level := slog.LevelWarn
+	if fault.IsBug(p.cause) {
+		level = slog.LevelError
+	}
+	a.log.LogAttrs(ctx, level, "request failed", attrs...)
 }
 
 // headOf finds the head that belongs to a request. One that did not come through a wire.Conn gets what net/http left of it.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
 
@@ -58,22 +59,34 @@ func (s *stream) emit(r infer.Result) {
 
 func (s *stream) drain() {
 	for {
-		s.mu.Lock()
-		if len(s.queue) == 0 {
-			s.busy = false
-			s.mu.Unlock()
+		r, some := s.next()
+		if !some {
 			return
 		}
-		r := s.queue[0]
-		s.queue = s.queue[1:]
-		s.bytes -= int64(len(r.Body))
-		s.mu.Unlock()
-		if err := s.write(r); err != nil {
+		var err error
+		if bug := fault.Contain("a piece of an answer was written", func() { err = s.write(r) }); bug != nil {
+			err = bug // it costs this stream
+		}
+		if err != nil {
 			s.mu.Lock()
 			s.broken, s.queue = err, nil
 			s.mu.Unlock()
 		}
 	}
+}
+
+// next gives the next piece; without one the goroutine is to end.
+func (s *stream) next() (r infer.Result, some bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		s.busy = false
+		return r, false
+	}
+	r = s.queue[0]
+	s.queue = s.queue[1:]
+	s.bytes -= int64(len(r.Body))
+	return r, true
 }
 
 // write writes one piece as one chunk; the first one brings status and headers.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
 
@@ -88,6 +90,23 @@ func TestFirstPieceThatCannotBeSentIsAnOrdinaryFailure(t *testing.T) {
 	text, _ := io.ReadAll(ask(t, f).Conn) // the server closes after an error
 	if !strings.HasPrefix(string(text), "HTTP/1.1 500 ") || strings.Contains(string(text), "one;") {
 		t.Errorf("%q", text)
+	}
+}
+
+// badWriter is a client's side with a bug.
+type badWriter struct{ http.ResponseWriter }
+
+func (badWriter) Header() http.Header { panic("a bug of the header") }
+
+// TestPanicOfAStreamsGoroutine is the stream's failure, for which nobody waits in vain.
+func TestPanicOfAStreamsGoroutine(t *testing.T) {
+	s := &stream{api: serve(t).api, request: &request{w: badWriter{}}}
+	s.emit(infer.Result{Body: []byte("one;")})
+	if !s.end() {
+		t.Error("there was no piece")
+	}
+	if _, err := s.last(infer.Result{Body: []byte("last;")}, nil); !fault.IsBug(err) || !strings.Contains(fault.DetailOf(err), "a bug of the header") {
+		t.Errorf("%v", err)
 	}
 }
 

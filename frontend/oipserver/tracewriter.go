@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/telemetry"
 )
 
@@ -87,7 +88,15 @@ func (w *traceWriter) tell(err error) {
 	w.failing = err != nil
 }
 
-func (w *traceWriter) write(t *trace) error {
+// write writes a trace; a bug in that costs this one.
+func (w *traceWriter) write(t *trace) (err error) {
+	if bug := fault.Contain("a trace was written", func() { err = w.add(t) }); bug != nil {
+		w.log.Error("the server has a bug, which was contained: report it", slog.String(telemetry.KeyError, bug.Error()), slog.String(telemetry.KeyDetail, fault.DetailOf(bug)))
+	}
+	return err
+}
+
+func (w *traceWriter) add(t *trace) error {
 	text, err := t.json()
 	if err != nil {
 		return err

@@ -23,6 +23,12 @@ func DetailOf(err error) string {
 	return ""
 }
 
+// IsBug says whether an error comes from a panic, whose stack it has.
+func IsBug(err error) bool {
+	f, ok := errors.AsType[*Error](err)
+	return ok && f.Kind == Internal && f.Detail != ""
+}
+
 // Contain calls f, and makes an error of a panic in it: a goroutine whose work is contained does not end the server. Whoever calls it tells of the error,
 // and puts right what f has left half done; f is to hold its locks by deferred functions.
 func Contain(doing string, f func()) (err error) {

@@ -25,6 +25,9 @@ func TestContain(t *testing.T) {
 	if !ok || f.Kind != Internal || f.Message != "Internal error." || f.Hint == "" {
 		t.Fatalf("%#v", err)
 	}
+	if !IsBug(err) || IsBug(New(Internal, "it cannot be read", nil)) || IsBug(nil) {
+		t.Error("it is not told from other errors")
+	}
 	if DetailOf(err) != f.Detail || DetailOf(errors.New("another one")) != "" {
 		t.Error("its detail is not found")
 	}

@@ -77,16 +77,21 @@ func (m *Metrics) addOwn() error {
 	return nil
 }
 
-// Panicked counts a panic that was contained, of a queue or of what looks after a worker.
-func (m *Metrics) Panicked(queue bool) {
-	if m.own.panics == nil {
-		return
+// Part is where a panic was that was contained; the word is part of the interface.
+type Part string
+
+// The parts.
+const (
+	PartQueue  Part = "queue"
+	PartWorker Part = "worker" // what looks after a worker
+	PartOther  Part = "other"  // the model store, and whoever is told of what happens
+)
+
+// Panicked counts a panic that was contained.
+func (m *Metrics) Panicked(part Part) {
+	if m.own.panics != nil {
+		m.own.panics.WithLabelValues(string(part)).Inc()
 	}
-	part := "worker"
-	if queue {
-		part = "queue"
-	}
-	m.own.panics.WithLabelValues(part).Inc()
 }
 
 func (o *ownMetrics) answered(model, version string, p Prediction) {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
 // SystemOptions say how the machine is looked at.
@@ -45,7 +47,12 @@ func (m *Metrics) CollectSystem(ctx context.Context, opts SystemOptions) error {
 	var before cpuTimes
 	failed := false
 	for {
-		now, err := m.collectOnce(opts, before)
+		var now cpuTimes
+		var err error
+		if bug := fault.Contain("the machine was measured", func() { now, err = m.collectOnce(opts, before) }); bug != nil {
+			m.Panicked(PartOther)
+			m.log.ErrorContext(ctx, "the server has a bug, which was contained: report it", slog.String(KeyError, bug.Error()), slog.String(KeyDetail, fault.DetailOf(bug)))
+		}
 		before = now
 		if err != nil && !failed {
 			failed = true

@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -360,6 +361,42 @@ func TestSystemMetrics(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestPanicOfTheSystemMetrics costs one look at the machine.
+func TestPanicOfTheSystemMetrics(t *testing.T) {
+	proc := t.TempDir()
+	for name, text := range map[string]string{"stat": "cpu  100 0 100 700 100 0 0 0 50 0\n", "meminfo": "MemTotal: 4096 kB\nMemAvailable: 1024 kB\n"} {
+		if err := os.WriteFile(filepath.Join(proc, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		lines := 0
+		m, err := New(Options{
+			Mode: ModeLog, Hostname: "vm", Logger: slog.New(slog.NewTextHandler(&log, nil)), ModelLog: func(string) {},
+			ServerLog: func(string) {
+				if lines++; lines == 2 {
+					panic("a bug of the log")
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.CollectSystem(ctx, SystemOptions{Interval: time.Minute, Proc: proc}) }()
+		<-time.After(90 * time.Second)
+		cancel()
+		if err := <-done; err != nil || lines < 7 {
+			t.Errorf("%v, %d lines", err, lines)
+		}
+		if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "panic while the machine was measured: a bug of the log") {
+			t.Errorf("%d errors: %s", n, log.String())
 		}
 	})
 }

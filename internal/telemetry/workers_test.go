@@ -35,9 +35,9 @@ func TestPanicsAreCounted(t *testing.T) {
 	if got := text(t, m, Panics); got != "" {
 		t.Errorf("it is shown although there was none:\n%s", got)
 	}
-	m.Panicked(true)
-	m.Panicked(true)
-	m.Panicked(false)
+	m.Panicked(PartQueue)
+	m.Panicked(PartQueue)
+	m.Panicked(PartWorker)
 	got := text(t, m, Panics)
 	for _, want := range []string{Panics + `{part="queue",} 2.0`, Panics + `{part="worker",} 1.0`} {
 		if !strings.Contains(got, want) {

@@ -127,9 +127,16 @@ func (s *Store) opened(ctx context.Context, a *Archive, shown string, open func(
 		return nil, s.asFault(ctx, shown, err)
 	}
 	defer end()
+	tried := false
+	defer func() {
+		if !tried { // a bug ends this, which is for whoever has asked to tell
+			_ = a.Forget()
+		}
+	}()
 	if err = open(ctx); err == nil {
 		err = a.readMetadata(s.limits, s.logger)
 	}
+	tried = true
 	if err != nil {
 		return nil, errors.Join(s.asFault(ctx, shown, err), a.Forget())
 	}

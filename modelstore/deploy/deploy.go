@@ -106,7 +106,9 @@ type Options struct {
 
 	// Changed is told what was refused or decided here, besides what Models tells; it must not block. May be nil.
 	Changed func(rollout.Change)
-	Logger  *slog.Logger
+	// Panicked is told of each panic that was contained: it has cost a deployment, or less. It must not block, nor call the Deployer. Nil logs it.
+	Panicked func(error)
+	Logger   *slog.Logger
 }
 
 // Bounds of the work at the same time.
@@ -130,7 +132,8 @@ type Deployer struct {
 	keep func(a *archive.Archive, into string) error
 	wake chan struct{} // one token: look at everything again
 
-	jobs sync.WaitGroup // what Run has started
+	jobs    sync.WaitGroup // what Run has started
+	untaken *taking        // Start's, for Run
 
 	mu       sync.Mutex // guards what follows
 	units    map[key]*unit
@@ -194,9 +197,13 @@ func New(opts Options) (*Deployer, error) {
 func (d *Deployer) Run(ctx context.Context) error {
 	defer d.finish()
 	d.checkLate(ctx)
+	again := d.untaken
 	for {
-		d.settleStarts(ctx)
-		timer := time.NewTimer(time.Until(d.step(ctx)))
+		next := d.stepped(ctx)
+		if again != nil && again.due.Before(next) {
+			next = again.due
+		}
+		timer := time.NewTimer(time.Until(next))
 		select {
 		case s, ok := <-d.opts.Watcher.Snapshots():
 			if !ok {
@@ -204,7 +211,7 @@ func (d *Deployer) Run(ctx context.Context) error {
 				<-ctx.Done()
 				return nil
 			}
-			d.follow(s)
+			again = d.takeOver(s, nil)
 		case <-d.wake:
 		case <-timer.C:
 		case <-ctx.Done():
@@ -212,18 +219,21 @@ func (d *Deployer) Run(ctx context.Context) error {
 			return nil
 		}
 		timer.Stop()
+		if again != nil && !time.Now().Before(again.due) {
+			again = d.takeOver(again.snapshot, again)
+		}
 	}
 }
 
 // finish waits for the jobs, which end with Run's context, and closes what they have left.
 func (d *Deployer) finish() {
 	d.jobs.Wait()
-	d.lock()
 	var left []*archive.Archive
-	for _, u := range d.units {
-		left = append(left, u.release())
-	}
-	d.unlock()
+	d.locked(func() {
+		for _, u := range d.units {
+			left = append(left, u.release())
+		}
+	})
 	d.closeAll(left...)
 }
 
@@ -244,12 +254,7 @@ func (d *Deployer) unlock() {
 	close(d.changed)
 	d.changed = make(chan struct{})
 	d.mu.Unlock()
-	if d.opts.Changed == nil {
-		return
-	}
-	for _, c := range untold {
-		d.opts.Changed(c)
-	}
+	d.notify(untold)
 }
 
 // tell notes something that is told when mu is free; mu is held.
@@ -272,7 +277,7 @@ func (d *Deployer) closeAll(archives ...*archive.Archive) {
 
 // remember changes the ledger's state; that it could not be written is told and nothing more, since what runs is right.
 func (d *Deployer) remember(edit func(*ledger.State)) {
-	if err := d.opts.Ledger.Change(edit); err != nil {
+	if err := d.try("what was decided was written", func() error { return d.opts.Ledger.Change(edit) }); err != nil {
 		d.opts.Logger.Error("what was decided is not remembered after a restart", "reason", err.Error())
 	}
 }

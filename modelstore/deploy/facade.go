@@ -54,6 +54,6 @@ func (f *Facade) DescribeAll(name string) ([]rollout.Description, error) {
 
 func (f *Facade) complete(d *rollout.Description) {
 	if failure := f.Deployer.LastFailure(d.Ref); failure != nil {
-		d.LastFailure = failure
+		d.Failed(*failure)
 	}
 }

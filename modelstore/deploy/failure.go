@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +15,8 @@ import (
 
 // failure is a series of tries of one archive.
 type failure struct {
-	digest   string // "" when it could not be opened
+	of       string // which archive: its digest, or its fingerprint when it could not be read
+	digest   string // "" when it could not be read
 	reason   string
 	attempts int
 	first    time.Time
@@ -32,8 +34,8 @@ const (
 // failed notes one more failure of an archive.
 func (u *unit) failed(digest string, err error, now time.Time) {
 	f := u.failure
-	if f == nil || f.digest != digest {
-		f = &failure{digest: digest, first: now}
+	if of := cmp.Or(digest, u.looked); f == nil || f.of != of {
+		f = &failure{of: of, digest: digest, first: now}
 		u.failure = f
 	}
 	f.reason, f.last = reasonOf(err), now

@@ -18,9 +18,8 @@ import (
 // Replaced keeps the archive of a generation that has ended, for a rollback. rollout calls it before the archive is closed.
 func (d *Deployer) Replaced(_ context.Context, old rollout.Replaced) {
 	defer d.left(old)
-	d.lock()
-	mine := d.replacedBy(old)
-	d.unlock()
+	var mine *unit
+	d.locked(func() { mine = d.replacedBy(old) })
 	if mine == nil || d.opts.Keep < 1 || d.opts.KeepDir == "" {
 		return
 	}
@@ -30,15 +29,16 @@ func (d *Deployer) Replaced(_ context.Context, old rollout.Replaced) {
 	}
 	var err error
 	if !old.Archive.Kept && !isDir(k.Dir) {
-		err = d.keep(old.Archive, k.Dir)
+		err = d.try("an archive was kept", func() error { return d.keep(old.Archive, k.Dir) })
 	}
-	d.lock()
-	mine.unkept = ""
-	if err != nil {
-		mine.unkept = err.Error()
-	}
-	serving := d.pinnedDirs()
-	d.unlock()
+	var serving map[string]bool
+	d.locked(func() {
+		mine.unkept = ""
+		if err != nil {
+			mine.unkept = err.Error()
+		}
+		serving = d.pinnedDirs()
+	})
 	if err != nil {
 		d.opts.Logger.Info("the archive before is not kept for a rollback", "model", k.Model, "version", k.Version, "reason", err.Error())
 		return

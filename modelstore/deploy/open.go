@@ -13,6 +13,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/modelstore/check"
 	"github.com/flambeau-serve/flambeau/modelstore/ledger"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
@@ -28,14 +29,14 @@ func (d *Deployer) look(ctx context.Context, u *unit) {
 	u.opening, u.looked = j, u.entry.Fingerprint
 	u.decide(DecisionOpening, "")
 	d.opens++
-	d.jobs.Go(func() {
+	d.begin("an archive was opened", func() { d.closeAll(d.open(ctx, u, j)...) }, func(bug error) {
 		defer cancel()
-		left := d.open(ctx, u, j)
-		d.lock()
 		d.opens--
-		d.unlock()
-		d.closeAll(left...)
-		d.poke()
+		if bug == nil || u.opening != j {
+			return
+		}
+		u.opening = nil
+		d.refuse(u, "", bug)
 	})
 }
 
@@ -48,30 +49,35 @@ func (d *Deployer) open(ctx context.Context, u *unit, j *job) (left []*archive.A
 	if err != nil && !errors.Is(err, archive.ErrChanged) {
 		digest = d.digestOf(ctx, u.path)
 	}
-	d.lock()
-	if u.opening != j || ctx.Err() != nil {
-		d.unlock()
-		return []*archive.Archive{a}
-	}
-	if err != nil {
-		u.opening = nil
-		d.unopened(u, digest, err)
-		d.unlock()
-		return nil
-	}
-	h, forget := u.classify(a)
-	if h == nil {
-		u.opening = nil
-	}
-	d.unlock()
+	done := false
+	defer func() {
+		if !done { // by a bug
+			d.closeAll(a)
+		}
+	}()
+	var h *held
+	var forget bool
+	d.locked(func() {
+		switch {
+		case u.opening != j || ctx.Err() != nil:
+		case err != nil:
+			u.opening = nil
+			d.unopened(u, digest, err)
+		default:
+			if h, forget = u.classify(a); h == nil {
+				u.opening = nil
+			}
+		}
+	})
 	if forget {
 		d.forget(u.key)
 	}
-	if h == nil {
-		return []*archive.Archive{a}
+	if left = []*archive.Archive{a}; h != nil {
+		h.steps = []rollout.Step{opened}
+		left = d.prepare(ctx, u, j, h)
 	}
-	h.steps = []rollout.Step{opened}
-	return d.prepare(ctx, u, j, h)
+	done = true
+	return left
 }
 
 // The names of the steps of a load that are taken here.
@@ -204,9 +210,9 @@ func (d *Deployer) substitute(ctx context.Context, u *unit, h *held, left *[]*ar
 	if !h.pinned {
 		return nil
 	}
-	d.lock()
-	pinned, store := u.pinned, h.archive
-	d.unlock()
+	var pinned *ledger.Kept
+	store := h.archive
+	d.locked(func() { pinned = u.pinned })
 	if pinned == nil {
 		return errors.New("the rollback was undone")
 	}
@@ -216,14 +222,14 @@ func (d *Deployer) substitute(ctx context.Context, u *unit, h *held, left *[]*ar
 		*left = append(*left, store)
 		return nil
 	}
-	d.lock()
-	u.pinned, u.ignored = nil, nil
-	u.ref = u.identify(store)
-	h.ref, h.digest, h.pinned = u.ref, store.Digest, false
-	c := u.refusal("the earlier archive that it was rolled back to cannot be opened, and the store's is taken again: " + reasonOf(err))
-	c.Digest = pinned.Digest
-	d.tell(c)
-	d.unlock()
+	d.locked(func() {
+		u.pinned, u.ignored = nil, nil
+		u.ref = u.identify(store)
+		h.ref, h.digest, h.pinned = u.ref, store.Digest, false
+		c := u.refusal("the earlier archive that it was rolled back to cannot be opened, and the store's is taken again: " + reasonOf(err))
+		c.Digest = pinned.Digest
+		d.tell(c)
+	})
 	d.forget(u.key)
 	return nil
 }
@@ -234,7 +240,12 @@ func (d *Deployer) check(ctx context.Context, h *held) (findings string, err err
 		return "", nil
 	}
 	begun := time.Now()
-	report, failed := d.opts.Checker.Check(ctx, h.archive)
+	var report check.Report
+	failed := d.try("an archive was checked", func() error {
+		var err error
+		report, err = d.opts.Checker.Check(ctx, h.archive)
+		return err //nolint:wrapcheck // it is only logged
+	})
 	h.steps = append(h.steps, rollout.Step{Name: stepCheck, Took: time.Since(begun)})
 	if failed != nil && ctx.Err() == nil { // what cannot be checked is tried; what was found all the same counts
 		d.opts.Logger.Warn("an archive could not be checked", "source", h.archive.Source, "reason", failed.Error())

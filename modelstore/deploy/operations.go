@@ -40,32 +40,46 @@ func (d *Deployer) occupy(ctx context.Context, u *unit, stop bool, models ...str
 		return nil, err
 	}
 	return func() {
-		d.lock()
-		d.exit(models)
-		if u != nil {
-			u.busy = false
-		}
-		d.unlock()
-		d.poke()
+		defer d.poke()
+		d.locked(func() {
+			if u != nil {
+				u.busy = false
+			}
+			d.exit(models)
+		})
 	}, nil
 }
 
 // await waits until something is so. It is looked at with mu held.
 func (d *Deployer) await(ctx context.Context, is func() bool) error {
 	for {
-		d.lock()
-		if is() {
-			d.unlock()
+		changed := d.unless(is)
+		if changed == nil {
 			return nil
 		}
-		changed := d.changed
-		d.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// unless gives what is closed at the next change, nil if something is so already.
+func (d *Deployer) unless(is func() bool) (changed <-chan struct{}) {
+	so := true // also for whoever waits, should looking have a bug
+	d.lock()
+	defer func() {
+		if so {
+			d.unlock()
+		} else {
+			d.mu.Unlock() // nothing has changed
+		}
+	}()
+	if so = is(); so {
+		return nil
+	}
+	return d.changed
 }
 
 // seize keeps Run from a unit. It gives an archive that is not needed any more. mu is held.
@@ -198,23 +212,23 @@ func asked(spec rollout.Spec) rollout.Spec {
 // own notes that a client has registered what lies in the store: from now on its changes are followed, under the name that the client gave.
 func (d *Deployer) own(u *unit, ref infer.ModelRef, spec rollout.Spec) {
 	running, err := d.opts.Models.Describe(ref)
-	d.lock()
 	if err != nil || running.Source != u.path { // it is another archive of that name
-		d.unlock()
 		return
 	}
-	if u.owns.Name != "" && u.owns != ref {
-		u = d.alias(u, spec.Name)
-	}
-	u.owns, u.ref, u.served, u.posted, u.asked, u.failure, u.clash = ref, ref, running.Digest, true, asked(spec), nil, infer.ModelRef{}
-	d.claims[ref] = u
-	if u.digest != running.Digest {
-		u.looked = "" // is it what lies there now?
-	}
-	held := u.ignored != nil
-	u.ignored, u.pinned = nil, nil
-	u.begins()
-	d.unlock()
+	held := false
+	d.locked(func() {
+		if u.owns.Name != "" && u.owns != ref {
+			u = d.alias(u, spec.Name)
+		}
+		u.owns, u.ref, u.served, u.posted, u.asked, u.failure, u.clash = ref, ref, running.Digest, true, asked(spec), nil, infer.ModelRef{}
+		d.claims[ref] = u
+		if u.digest != running.Digest {
+			u.looked = "" // is it what lies there now?
+		}
+		held = u.ignored != nil
+		u.ignored, u.pinned = nil, nil
+		u.begins()
+	})
 	if held {
 		d.forget(u.key)
 	}
@@ -280,11 +294,11 @@ func (d *Deployer) owner(ref infer.ModelRef) (*unit, infer.ModelRef) {
 func (d *Deployer) vacated(ref infer.ModelRef) {
 	d.forgetDefault(ref)
 	d.forgetScale(ref)
-	d.lock()
-	for _, rival := range d.rivals(ref) {
-		rival.clash, rival.looked = infer.ModelRef{}, ""
-	}
-	d.unlock()
+	d.locked(func() {
+		for _, rival := range d.rivals(ref) {
+			rival.clash, rival.looked = infer.ModelRef{}, ""
+		}
+	})
 	d.poke()
 }
 
@@ -293,15 +307,17 @@ func (d *Deployer) hold(ctx context.Context, u *unit, why string) {
 	if by := rollout.ActorOf(ctx).Who; by != "" {
 		why += " (" + by + ")"
 	}
-	d.lock()
-	ignored := ledger.Ignored{Digest: cmp.Or(u.digest, u.served), Why: why, Since: time.Now()}
-	ref := u.owns
-	u.owns, u.served, u.posted, u.asked, u.failure = infer.ModelRef{}, "", false, rollout.Spec{}, nil
-	u.ignored, u.pinned, u.starting = &ignored, nil, false
-	u.decide(DecisionIgnored, why)
-	d.unclaim(u, ref)
-	name := u.String()
-	d.unlock()
+	var ignored ledger.Ignored
+	var name string
+	d.locked(func() {
+		ignored = ledger.Ignored{Digest: cmp.Or(u.digest, u.served), Why: why, Since: time.Now()}
+		ref := u.owns
+		u.owns, u.served, u.posted, u.asked, u.failure = infer.ModelRef{}, "", false, rollout.Spec{}, nil
+		u.ignored, u.pinned, u.starting = &ledger.Ignored{Digest: ignored.Digest, Why: ignored.Why, Since: ignored.Since}, nil, false
+		u.decide(DecisionIgnored, why)
+		d.unclaim(u, ref)
+		name = u.String()
+	})
 	d.remember(func(s *ledger.State) {
 		forgetIn(s, u.key)
 		s.Ignored[name] = ignored
@@ -347,28 +363,29 @@ func (d *Deployer) Scale(ctx context.Context, ref infer.ModelRef, minimum, maxim
 // Reload forgets what keeps a model's archives from being loaded: failures, and what was decided by hand. It looks at them again, and returns when
 // that is done, with the reason if one does not serve.
 func (d *Deployer) Reload(ctx context.Context, model string) error {
-	d.lock()
-	mine := d.unitsOf(model)
-	if d.opts.Once {
-		d.take(d.latest, func(e *watch.Entry) bool {
-			return e.Name == model || slices.ContainsFunc(mine, func(u *unit) bool { return u.path == e.Path })
-		})
+	var mine []*unit
+	d.locked(func() {
 		mine = d.unitsOf(model)
-	}
-	d.unlock()
+		if d.opts.Once {
+			d.take(d.latest, func(e *watch.Entry) bool {
+				return e.Name == model || slices.ContainsFunc(mine, func(u *unit) bool { return u.path == e.Path })
+			})
+			mine = d.unitsOf(model)
+		}
+	})
 	down := d.notServing(mine)
-	d.lock()
 	var forgotten []key
-	for _, u := range mine {
-		if u.ignored != nil {
-			forgotten = append(forgotten, u.key)
+	d.locked(func() {
+		for _, u := range mine {
+			if u.ignored != nil {
+				forgotten = append(forgotten, u.key)
+			}
+			u.ignored, u.pinned, u.failure, u.looked, u.again, u.told, u.rests = nil, nil, nil, "", time.Time{}, "", time.Time{}
+			if down[u.owns] { // the same archive may serve by now: what it lacked may have been installed
+				u.served, u.starting = "", false
+			}
 		}
-		u.ignored, u.pinned, u.failure, u.looked, u.again, u.told = nil, nil, nil, "", time.Time{}, ""
-		if down[u.owns] { // the same archive may serve by now: what it lacked may have been installed
-			u.served, u.starting = "", false
-		}
-	}
-	d.unlock()
+	})
 	if len(mine) == 0 {
 		return d.notOfStore(model)
 	}

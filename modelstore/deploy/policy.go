@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,15 +21,15 @@ func (d *Deployer) newcomer(ctx context.Context, u *unit, ref infer.ModelRef) {
 		return // it was unregistered in this moment
 	}
 	current := defaultOf(all)
-	d.lock()
 	wanted := ref.Version
-	switch hand := d.byHand[ref.Name]; {
-	case hand != "" && slices.ContainsFunc(all, func(v rollout.Description) bool { return v.Ref.Version == hand }):
-		wanted = hand
-	case d.policy(u) != PolicyLatest || CompareVersions(ref.Version, current) <= 0:
-		wanted = current
-	}
-	d.unlock()
+	d.locked(func() {
+		switch hand := d.byHand[ref.Name]; {
+		case hand != "" && slices.ContainsFunc(all, func(v rollout.Description) bool { return v.Ref.Version == hand }):
+			wanted = hand
+		case d.policy(u) != PolicyLatest || CompareVersions(ref.Version, current) <= 0:
+			wanted = current
+		}
+	})
 	if wanted != current {
 		d.setDefault(ctx, infer.ModelRef{Name: ref.Name, Version: wanted}, current)
 	}
@@ -48,10 +49,8 @@ func (d *Deployer) settleDefault(ctx context.Context, model string) {
 	if err != nil {
 		return // there is no version left
 	}
-	d.lock()
-	current := defaultOf(all)
-	best := d.best(model, all, "")
-	d.unlock()
+	current, best := defaultOf(all), ""
+	d.locked(func() { best = d.best(model, all, "") })
 	if best != "" && best != current { // what was it until now was not chosen to be it
 		d.setDefault(ctx, infer.ModelRef{Name: model, Version: best}, "")
 	}
@@ -136,11 +135,11 @@ func (d *Deployer) succeed(ctx context.Context, u *unit, before, now infer.Model
 	d.lock()
 	d.retiring[before] = true
 	d.unlock()
+	defer d.locked(func() {
+		delete(d.retiring, before)
+		d.unclaim(u, before)
+	})
 	d.leave(ctx, before)
-	d.lock()
-	delete(d.retiring, before)
-	d.unclaim(u, before)
-	d.unlock()
 }
 
 // forgetDefault forgets that a version which goes was made the default one by hand, or was it before.
@@ -171,9 +170,8 @@ func (d *Deployer) leave(ctx context.Context, ref infer.ModelRef) {
 	}
 	d.forgetDefault(ref)
 	if defaultOf(all) == ref.Version && len(all) > 1 {
-		d.lock()
-		best := d.best(ref.Name, all, ref.Version)
-		d.unlock()
+		best := ""
+		d.locked(func() { best = d.best(ref.Name, all, ref.Version) })
 		if best == "" {
 			best = latestBut(all, ref.Version)
 		}
@@ -231,63 +229,56 @@ func scaleKey(ref infer.ModelRef) string { return fmt.Sprintf("%s/%s", ref.Name,
 
 // noteStarts looks at what was registered without waiting for its workers: it serves only once they do.
 func (d *Deployer) noteStarts() {
-	d.lock()
 	starting := map[*unit]infer.ModelRef{}
-	for _, u := range d.units {
-		if u.starting {
-			starting[u] = u.owns
+	d.locked(func() {
+		for _, u := range d.units {
+			if u.starting {
+				starting[u] = u.owns
+			}
 		}
-	}
-	d.unlock()
+	})
 	for u, ref := range starting {
 		running, err := d.opts.Models.Describe(ref)
-		d.lock()
-		switch calm := u.opening == nil && u.held == nil && u.puttings == 0 && u.failure == nil; {
-		case !u.starting || u.owns != ref: // something else has become of it meanwhile
-		case err != nil:
-			u.starting = false
-		case running.State == "deploying":
-		case running.State != "failed":
-			u.starting, u.arrival = false, time.Now()
-			if calm && u.present {
-				d.arrived(u, true)
+		d.locked(func() {
+			switch calm := u.opening == nil && u.held == nil && u.puttings == 0 && u.failure == nil; {
+			case !u.starting || u.owns != ref: // something else has become of it meanwhile
+			case err != nil:
+				u.starting = false
+			case running.State == "deploying":
+			case running.State != "failed":
+				u.starting, u.arrival = false, time.Now()
+				if calm && u.present {
+					d.arrived(u, true)
+				}
+			case calm && u.present: // its workers are started again and again
+				u.decide(DecisionFailed, running.Reason)
 			}
-		case calm && u.present: // its workers are started again and again
-			u.decide(DecisionFailed, running.Reason)
-		}
-		d.unlock()
+		})
 	}
 }
 
 // settleStarts looks at the versions that were loaded at the start: the default version of a model is none that did not come up while another did.
 func (d *Deployer) settleStarts(ctx context.Context) {
 	d.noteStarts()
-	d.lock()
 	models := map[string]bool{}
-	for ref := range d.settling {
-		if d.free([]string{ref.Name}, nil) {
-			models[ref.Name] = true
+	d.locked(func() {
+		for ref := range d.settling {
+			if d.free([]string{ref.Name}, nil) {
+				models[ref.Name] = true
+			}
 		}
-	}
-	d.unlock()
+	})
 	for model := range models {
 		all, err := d.opts.Models.DescribeAll(model)
-		d.lock()
-		gone := map[infer.ModelRef]bool{}
-		for ref := range d.settling {
-			gone[ref] = ref.Name == model
-		}
-		for i := range all {
-			if state := all[i].State; err == nil && (state == "deploying" || state == "failed") {
-				delete(gone, all[i].Ref)
+		d.locked(func() {
+			settling := map[infer.ModelRef]bool{}
+			for i := range all {
+				if state := all[i].State; err == nil && (state == "deploying" || state == "failed") {
+					settling[all[i].Ref] = true
+				}
 			}
-		}
-		for ref, is := range gone {
-			if is {
-				delete(d.settling, ref)
-			}
-		}
-		d.unlock()
+			maps.DeleteFunc(d.settling, func(ref infer.ModelRef, _ bool) bool { return ref.Name == model && !settling[ref] })
+		})
 		if err == nil {
 			d.settleDefault(ctx, model)
 		}

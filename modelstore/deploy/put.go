@@ -65,16 +65,16 @@ func (d *Deployer) put(ctx context.Context, u *unit, names []string) {
 	u.starting = false
 	d.enter(names, u)
 	u.decide(DecisionDeploying, "")
-	d.jobs.Go(func() {
+	var err error
+	d.begin("an archive was deployed", func() { err = d.bring(ctx, u, h) }, func(bug error) {
 		defer cancel()
-		err := d.bring(ctx, u, h)
-		d.lock()
 		u.puttings--
 		d.deploys--
 		d.exit(names)
+		if bug != nil {
+			err = bug
+		}
 		d.placed(ctx, u, j, err)
-		d.unlock()
-		d.poke()
 	})
 }
 
@@ -85,9 +85,10 @@ func (f *foreign) Error() string { return f.text }
 
 // bring makes an archive what runs from a unit. What ran from it as another version ends when the new one serves.
 func (d *Deployer) bring(ctx context.Context, u *unit, h *held) error {
-	d.lock()
-	before, asked, served := u.owns, u.asked, u.served
-	d.unlock()
+	var before infer.ModelRef
+	var asked rollout.Spec
+	var served string
+	d.locked(func() { before, asked, served = u.owns, u.asked, u.served })
 	same := false
 	if before != h.ref {
 		var err error
@@ -125,16 +126,16 @@ func (d *Deployer) deploy(ctx context.Context, u *unit, h *held, before infer.Mo
 	spec.AtStartup, spec.Synchronous = true, true
 	swaps := before == h.ref && served != "" && served != h.digest
 	if swaps {
-		d.lock()
-		u.leaving[served]++
-		d.unlock()
+		d.locked(func() { u.leaving[served]++ })
 	}
-	if _, err := d.opts.Models.Deploy(ctx, spec); err != nil {
+	err := d.try("a model was deployed", func() error {
+		_, err := d.opts.Models.Deploy(ctx, spec)
+		return err //nolint:wrapcheck // the model store's words are the operator's
+	})
+	if err != nil {
 		return d.explain(u, served, swaps, err)
 	}
-	d.lock()
-	u.owns, u.served = h.ref, h.digest
-	d.unlock()
+	d.locked(func() { u.owns, u.served = h.ref, h.digest })
 	return nil
 }
 
@@ -167,9 +168,7 @@ func (d *Deployer) adopts(u *unit, h *held) (same bool, err error) {
 	if running.Digest != h.digest {
 		return false, nil
 	}
-	d.lock()
-	u.owns, u.served, u.posted = h.ref, h.digest, true // by the client who was quicker
-	d.unlock()
+	d.locked(func() { u.owns, u.served, u.posted = h.ref, h.digest, true }) // by the client who was quicker
 	return true, nil
 }
 

@@ -87,19 +87,21 @@ func (d *Deployer) removed(ctx context.Context, u *unit) {
 	u.decide(DecisionGone, "it is being unregistered")
 	ref := u.owns
 	ctx = rollout.WithActor(ctx, rollout.Actor{Who: whoStore, Why: what})
-	d.jobs.Go(func() {
+	d.begin("a model was unregistered whose archive was removed", func() {
 		d.leave(ctx, ref)
 		d.forgetKept(u.key)
-		d.lock()
+	}, func(bug error) {
 		u.puttings--
 		d.exit(names)
+		if bug != nil { // it may be registered still
+			u.rest(time.Now())
+			return
+		}
 		u.owns, u.served, u.posted = infer.ModelRef{}, "", false
 		d.unclaim(u, ref)
 		if !u.present {
 			d.drop(u)
 		}
-		d.unlock()
-		d.poke()
 	})
 }
 

@@ -92,22 +92,23 @@ func (d *Deployer) rollbackArchive(ctx context.Context, u *unit, from infer.Mode
 	u.ignored, u.pinned = &ignored, &k
 	d.unlock()
 	h := &held{archive: a, ref: done.To, digest: k.Digest, pinned: true, steps: []rollout.Step{{Name: stepOpen, Took: time.Since(begun)}}}
-	if err := d.bring(ctx, u, h); err != nil {
-		d.lock()
-		u.ignored, u.pinned = before, pinnedBefore
-		if done.To != from {
-			d.unclaim(u, done.To)
-		}
-		d.unlock()
+	if err := d.try("a model was rolled back", func() error { return d.bring(ctx, u, h) }); err != nil {
+		d.locked(func() {
+			u.ignored, u.pinned = before, pinnedBefore
+			if done.To != from {
+				d.unclaim(u, done.To)
+			}
+		})
 		return RolledBack{}, err
 	}
-	d.lock()
-	u.failure = nil
-	u.ref = done.To
-	u.decide(DecisionRolledBack, ignored.Why)
-	d.toldRollback(ctx, done)
-	name := u.String()
-	d.unlock()
+	var name string
+	d.locked(func() {
+		u.failure = nil
+		u.ref = done.To
+		u.decide(DecisionRolledBack, ignored.Why)
+		d.toldRollback(ctx, done)
+		name = u.String()
+	})
 	d.remember(func(s *ledger.State) {
 		forgetIn(s, u.key)
 		s.Ignored[name] = ignored
@@ -175,10 +176,9 @@ func (d *Deployer) rollbackVersion(ctx context.Context, u *unit, from infer.Mode
 	if err != nil {
 		return RolledBack{}, err //nolint:wrapcheck // the model store's words are the client's
 	}
-	d.lock()
-	target := before(all, from.Version, d.earlier[from.Name], to)
-	served := u.served
-	d.unlock()
+	var target *rollout.Description
+	var served string
+	d.locked(func() { target, served = before(all, from.Version, d.earlier[from.Name], to), u.served })
 	if target == nil {
 		f := fault.Newf(fault.Conflict, "There is no other version of model %s to go back to", from.Name)
 		if to != "" {
@@ -196,10 +196,11 @@ func (d *Deployer) rollbackVersion(ctx context.Context, u *unit, from infer.Mode
 	}
 	d.forgetScale(from)
 	d.hold(ctx, u, whyRolledBack+" to version "+target.Ref.Version)
-	d.lock()
-	best := d.best(from.Name, all, from.Version)
-	d.toldRollback(ctx, done)
-	d.unlock()
+	best := ""
+	d.locked(func() {
+		best = d.best(from.Name, all, from.Version)
+		d.toldRollback(ctx, done)
+	})
 	if best != target.Ref.Version {
 		d.insist(target.Ref)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/modelstore/ledger"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 	"github.com/flambeau-serve/flambeau/modelstore/watch"
 )
@@ -29,7 +30,7 @@ type lateCheck struct {
 // other, as TorchServe does; their workers start meanwhile. told hears of each, and of each that could not be registered, which keeps nothing else from
 // being registered. What is still being written is left to Run. Start comes before Run.
 func (d *Deployer) Start(ctx context.Context, listed []Startup, told func(name, url string, err error)) error {
-	if err := d.sweep(); err != nil {
+	if err := d.try("earlier archives were looked for", d.sweep); err != nil {
 		d.opts.Logger.Warn("no earlier archives are kept", "reason", err.Error())
 		d.opts.Keep = 0
 	}
@@ -37,9 +38,8 @@ func (d *Deployer) Start(ctx context.Context, listed []Startup, told func(name, 
 		return err
 	}
 	if len(listed) == 0 && d.opts.Scope.All {
-		d.lock()
-		all := d.sorted()
-		d.unlock()
+		var all []*unit
+		d.locked(func() { all = d.sorted() })
 		for _, u := range all {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -74,9 +74,10 @@ func (d *Deployer) firstSnapshot(ctx context.Context, patient bool, told func(na
 				d.follow(s)
 				return nil
 			}
-			d.lock()
-			d.take(s, nil)
-			d.unlock()
+			if d.contain("the first snapshot of the model store was taken over", func() { d.locked(func() { d.take(s, nil) }) }) != nil {
+				d.untaken = &taking{snapshot: s, due: time.Now().Add(afterBug)}
+				return nil
+			}
 			if !patient || !slices.ContainsFunc(s.Entries, func(e watch.Entry) bool { return e.State == watch.Changing }) {
 				return nil
 			}
@@ -112,18 +113,22 @@ func (d *Deployer) startListed(ctx context.Context, s Startup, told func(name, u
 		}
 		return
 	}
-	spec := s.Spec
-	spec.Version = "" // the archive's
-	done, err := d.opts.Models.Register(ctx, spec)
-	if err == nil && s.Default {
-		err = d.opts.Models.SetDefault(ctx, done.Ref)
-	}
-	if err == nil && len(units) == 1 {
-		d.own(units[0], done.Ref, s.Spec)
-		d.lock()
-		units[0].posted = d.opts.Tolerant
-		d.unlock()
-	}
+	var done rollout.Registered
+	err := d.try("a model was registered at the start", func() (err error) {
+		spec := s.Spec
+		spec.Version = "" // the archive's
+		if done, err = d.opts.Models.Register(ctx, spec); err != nil {
+			return err //nolint:wrapcheck // the model store's words are the operator's
+		}
+		if s.Default {
+			err = d.opts.Models.SetDefault(ctx, done.Ref)
+		}
+		if err == nil && len(units) == 1 {
+			d.own(units[0], done.Ref, s.Spec)
+			d.locked(func() { units[0].posted = d.opts.Tolerant })
+		}
+		return err //nolint:wrapcheck // the same
+	})
 	told(done.Ref.Name, s.Spec.URL, err)
 }
 
@@ -145,23 +150,29 @@ func (d *Deployer) listedUnits(s Startup) []*unit {
 
 // startUnit registers what lies in an entry of the store.
 func (d *Deployer) startUnit(ctx context.Context, u *unit, s Startup, told func(name, url string, err error)) {
-	d.lock()
-	if s.Spec.URL != "" {
-		u.url = s.Spec.URL
-	}
-	superseded := u.entry.Superseded
-	state, reason, named := u.entry.State, u.entry.Reason, s.Spec.URL != ""
-	d.unlock()
+	var entry watch.Entry
+	named := s.Spec.URL != ""
+	d.locked(func() {
+		if named {
+			u.url = s.Spec.URL
+		}
+		entry = u.entry
+	})
 	switch {
-	case superseded: // Run says so
+	case entry.Superseded: // Run says so
 		return
-	case state == watch.Incomplete:
-		told(s.Spec.Name, u.url, fault.New(fault.InvalidModel, reason, nil))
+	case entry.State == watch.Incomplete:
+		told(s.Spec.Name, u.url, fault.New(fault.InvalidModel, entry.Reason, nil))
 		return
-	case state == watch.Changing && !named:
+	case entry.State == watch.Changing && !named:
 		return // it is loaded when it is complete
 	}
-	ref, err := d.start(ctx, u, s)
+	var ref infer.ModelRef
+	var err error
+	if bug := d.contain("a model of the store was registered at the start", func() { ref, err = d.start(ctx, u, s) }); bug != nil {
+		err = bug
+		d.locked(func() { u.looked = "" }) // Run tries it
+	}
 	if errors.Is(err, errLater) {
 		return
 	}
@@ -189,25 +200,24 @@ func (d *Deployer) start(ctx context.Context, u *unit, s Startup) (infer.ModelRe
 	}
 	spec.URL, spec.Name, spec.Version, spec.Archive, spec.Steps = u.url, h.ref.Name, h.ref.Version, h.archive, h.steps
 	spec.AtStartup, spec.Synchronous = true, false
-	_, err = d.opts.Models.Register(ctx, spec)
-	d.lock()
+	err = d.try("a model was registered", func() error {
+		_, err := d.opts.Models.Register(ctx, spec)
+		return err //nolint:wrapcheck // the model store's words are the operator's
+	})
+	var scale ledger.Scale
+	var scaled bool
+	d.locked(func() {
+		if err != nil {
+			d.unclaim(u, h.ref)
+			d.refuse(u, h.digest, err)
+			return
+		}
+		d.started(u, h, s.Spec.Exact)
+		scale, scaled = d.scaled[scaleKey(h.ref)]
+	})
 	if err != nil {
-		d.refuse(u, h.digest, err)
-		d.unclaim(u, h.ref)
-		d.unlock()
-		return h.ref, err //nolint:wrapcheck // the model store's words are the operator's
+		return h.ref, err
 	}
-	u.owns, u.served, u.failure, u.posted = h.ref, h.digest, nil, d.opts.Tolerant
-	if !s.Spec.Exact {
-		u.asked = rollout.Spec{}
-	}
-	d.settling[h.ref] = true
-	if d.opts.Checker != nil && !d.opts.Strict {
-		d.late = append(d.late, lateCheck{u, h.archive})
-	}
-	u.begins()
-	scale, scaled := d.scaled[scaleKey(h.ref)]
-	d.unlock()
 	if scaled {
 		if err := d.opts.Models.Scale(ctx, h.ref, scale.Min, scale.Max, false); err != nil {
 			d.opts.Logger.Warn("the numbers of workers were not set again", "model", h.ref.Name, "version", h.ref.Version, "reason", err.Error())
@@ -219,10 +229,27 @@ func (d *Deployer) start(ctx context.Context, u *unit, s Startup) (infer.ModelRe
 	return h.ref, err //nolint:wrapcheck // the same
 }
 
+// started notes that a unit's archive is registered; exact says that a client has asked for it like that. mu is held.
+func (d *Deployer) started(u *unit, h *held, exact bool) {
+	u.owns, u.served, u.failure, u.posted = h.ref, h.digest, nil, d.opts.Tolerant
+	if !exact {
+		u.asked = rollout.Spec{}
+	}
+	d.settling[h.ref] = true
+	if d.opts.Checker != nil && !d.opts.Strict {
+		d.late = append(d.late, lateCheck{u, h.archive})
+	}
+	u.begins()
+}
+
 // startOpen opens what lies in an entry, and checks it before it is started if that may refuse it.
 func (d *Deployer) startOpen(ctx context.Context, u *unit, s Startup) (h *held, left []*archive.Archive, err error) {
 	begun := time.Now()
-	a, err := d.opts.Archives.OpenEntry(ctx, u.path)
+	var a *archive.Archive
+	err = d.try("an archive was opened", func() (err error) {
+		a, err = d.opts.Archives.OpenEntry(ctx, u.path)
+		return err //nolint:wrapcheck // it says which archive it is about
+	})
 	if errors.Is(err, archive.ErrChanged) {
 		return nil, nil, errLater
 	}
@@ -231,16 +258,19 @@ func (d *Deployer) startOpen(ctx context.Context, u *unit, s Startup) (h *held, 
 	if err != nil {
 		digest = d.digestOf(ctx, u.path)
 	}
-	d.lock()
-	u.looked = u.entry.Fingerprint
+	var forget bool
+	d.locked(func() {
+		u.looked = u.entry.Fingerprint
+		if err != nil {
+			u.digest = digest
+			d.refuse(u, digest, err)
+			return
+		}
+		h, forget = u.classify(a)
+	})
 	if err != nil {
-		u.digest = digest
-		d.refuse(u, digest, err)
-		d.unlock()
-		return nil, nil, err //nolint:wrapcheck // it says which archive it is about
+		return nil, nil, err
 	}
-	h, forget := u.classify(a)
-	d.unlock()
 	if forget {
 		d.forget(u.key)
 	}
@@ -255,12 +285,12 @@ func (d *Deployer) startOpen(ctx context.Context, u *unit, s Startup) (h *held, 
 	if err == nil && d.opts.Strict {
 		var findings string
 		findings, err = d.check(ctx, h)
-		d.lock()
-		u.findings = findings
-		if err != nil {
-			d.refuse(u, h.digest, err)
-		}
-		d.unlock()
+		d.locked(func() {
+			u.findings = findings
+			if err != nil {
+				d.refuse(u, h.digest, err)
+			}
+		})
 	}
 	if err != nil {
 		return nil, append(left, h.archive), err
@@ -306,48 +336,46 @@ func (d *Deployer) startClaim(u *unit, ref infer.ModelRef) error {
 
 // startDefaults gives each model its default version, unless what was to be started says it.
 func (d *Deployer) startDefaults(ctx context.Context, listed []Startup) {
-	d.lock()
 	versions := map[string]int{}
-	for ref := range d.settling {
-		versions[ref.Name]++
-	}
-	for _, s := range listed {
-		if s.Default {
-			delete(versions, s.Spec.Name)
+	d.locked(func() {
+		for ref := range d.settling {
+			versions[ref.Name]++
 		}
-	}
-	for ref := range d.settling {
-		if versions[ref.Name] < 2 { // nothing else could be the default one
-			delete(d.settling, ref)
+		for _, s := range listed {
+			if s.Default {
+				delete(versions, s.Spec.Name)
+			}
 		}
-	}
-	d.unlock()
+		for ref := range d.settling {
+			if versions[ref.Name] < 2 { // nothing else could be the default one
+				delete(d.settling, ref)
+			}
+		}
+	})
 	for model := range versions { // also of one, which may have been set by hand
-		d.settleDefault(ctx, model)
+		_ = d.contain("a default version was chosen", func() { d.settleDefault(ctx, model) })
 	}
 }
 
 // checkLate checks what was started without that, so as not to keep the server from answering.
 func (d *Deployer) checkLate(ctx context.Context) {
-	d.lock()
-	late := d.late
-	d.late = nil
-	d.unlock()
+	var late []lateCheck
+	d.locked(func() { late, d.late = d.late, nil })
 	if len(late) == 0 {
 		return
 	}
-	d.jobs.Go(func() {
+	d.begin("archives were checked that serve already", func() {
 		for _, c := range late {
 			if ctx.Err() != nil {
 				return
 			}
 			h := &held{archive: c.archive}
 			findings, _ := d.check(ctx, h) // it refuses nothing
-			d.lock()
-			if c.unit.served == c.archive.Digest { // else its folder may have gone meanwhile
-				c.unit.findings = findings
-			}
-			d.unlock()
+			d.locked(func() {
+				if c.unit.served == c.archive.Digest { // else its folder may have gone meanwhile
+					c.unit.findings = findings
+				}
+			})
 		}
-	})
+	}, func(error) {})
 }

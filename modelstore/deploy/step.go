@@ -16,15 +16,27 @@ const longestSleep = time.Hour
 
 // step starts what can be started, and says when something becomes due.
 func (d *Deployer) step(ctx context.Context) time.Time {
-	d.trace()
-	d.lock()
-	now := time.Now()
+	_ = d.contain("clients' copies were looked for", d.trace)
 	var left []*archive.Archive
-	for _, u := range d.sorted() {
-		if !u.busy {
-			left = append(left, d.consider(ctx, u, now))
+	var next time.Time
+	d.locked(func() {
+		now := time.Now()
+		for _, u := range d.sorted() {
+			if u.busy || now.Before(u.rests) {
+				continue
+			}
+			if d.contain("an entry of the model store was looked after", func() { left = append(left, d.consider(ctx, u, now)) }) != nil {
+				u.rest(now)
+			}
 		}
-	}
+		next = d.nextDue(now)
+	})
+	d.closeAll(left...)
+	return next
+}
+
+// nextDue says when something becomes due next; mu is held.
+func (d *Deployer) nextDue(now time.Time) time.Time {
 	next := now.Add(longestSleep)
 	starting := false
 	for _, u := range d.units {
@@ -36,8 +48,6 @@ func (d *Deployer) step(ctx context.Context) time.Time {
 	if (starting || len(d.settling) > 0) && now.Add(settlePoll).Before(next) {
 		next = now.Add(settlePoll)
 	}
-	d.unlock()
-	d.closeAll(left...)
 	return next
 }
 
@@ -133,6 +143,9 @@ func (d *Deployer) wants(u *unit, now time.Time) bool {
 
 // due says when something about the unit becomes due that nobody tells of; zero for never. mu is held.
 func (d *Deployer) due(u *unit) time.Time {
+	if u.rests.After(time.Now()) {
+		return u.rests
+	}
 	var due time.Time
 	soonest := func(t time.Time) {
 		if due.IsZero() || t.Before(due) {

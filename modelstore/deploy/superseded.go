@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
@@ -62,14 +63,14 @@ func (d *Deployer) retire(ctx context.Context, u *unit) {
 	u.decide(DecisionSuperseded, whySuperseded)
 	ref := u.owns
 	ctx = rollout.WithActor(ctx, rollout.Actor{Who: whoStore, Why: whySuperseded})
-	d.jobs.Go(func() {
-		d.leave(ctx, ref)
-		d.lock()
+	d.begin("a version was unregistered that is not wanted any more", func() { d.leave(ctx, ref) }, func(bug error) {
 		u.puttings--
 		d.exit(names)
+		if bug != nil { // it may be registered still
+			u.rest(time.Now())
+			return
+		}
 		u.owns, u.served, u.posted = infer.ModelRef{}, "", false
 		d.unclaim(u, ref)
-		d.unlock()
-		d.poke()
 	})
 }

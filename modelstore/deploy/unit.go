@@ -92,6 +92,9 @@ type unit struct {
 	puttings int
 	busy     bool // a caller of the API works on it
 
+	bugs  int       // by which something about it has ended, in a row
+	rests time.Time // not looked after before this, because of them
+
 	arrival time.Time // when what runs from it began to serve
 	echoes  int       // how often in a row it changed while it was being loaded, or soon after
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -289,6 +290,58 @@ func TestWholeLife(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(f.state, "kept")); err != nil || len(left) > 0 {
 		t.Errorf("kept of a model that is gone: %v, %v", left, err)
 	}
+}
+
+// TestLastFailureIsTold drops programs over one that serves: each fault is told in the place of the one before, whether the program was started or not even
+// opened.
+func TestLastFailureIsTold(t *testing.T) {
+	h := open(t, newFolders(t))
+	program := func(text, handler string) {
+		t.Helper()
+		h.put("m/h.py", []byte(handler))
+		whole, hidden := filepath.Join(h.store, "m", "m"), filepath.Join(h.store, "m", ".new")
+		if err := errors.Join(os.WriteFile(hidden, []byte(text), 0o600), os.Chmod(hidden, 0o700), os.Rename(hidden, whole)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elf := func(machine byte) string { // the head of a program that ends there
+		head := make([]byte, 64)
+		copy(head, "\x7fELF\x02\x01\x01")
+		head[18], head[40], head[58], head[60] = machine, 64, 64, 8
+		return string(head)
+	}
+	const others, arm, amd = 0xF3, 0xB7, 0x3E // of RISC-V, which none of the machines is that this runs on
+	mine := byte(amd)
+	if runtime.GOARCH == "arm64" {
+		mine = arm
+	}
+	told := func(what, want string) {
+		t.Helper()
+		h.eventually(what, func() bool {
+			d, err := h.facade.Describe(infer.ModelRef{Name: "m"})
+			return err == nil && d.State == "serving" && d.LastFailure != nil && strings.Contains(d.LastFailure.Reason, want) &&
+				strings.HasSuffix(d.Reason, d.LastFailure.Reason)
+		})
+	}
+	program("#!/bin/sh\n", "good")
+	h.eventuallyRuns("m", "1.0:serving")
+	program("#!/bin/sh\n", "raise")
+	told("one that fails when it is loaded", "the handler raises")
+	program(elf(others), "good")
+	told("one for another machine", "for another kind of CPU")
+	program(elf(mine), "good")
+	told("one that is cut off", "is cut off")
+	if d, err := h.facade.Describe(infer.ModelRef{Name: "m"}); err != nil || d.LastFailure.Attempts != 1 {
+		t.Errorf("the first try of a program is told as %+v, %v", d.LastFailure, err)
+	}
+	program("#!/bin/sh\n", "raise again")
+	told("one that fails when it is loaded", "the handler raises")
+	program("#!/bin/sh\n", "good again")
+	h.eventually("a good one", func() bool {
+		d, err := h.facade.Describe(infer.ModelRef{Name: "m"})
+		return err == nil && d.LastFailure == nil && d.Reason == ""
+	})
+	h.end()
 }
 
 // TestUnregisteredBeforeItsCopySettles registers a URL and unregisters it at once: its copy is still there while its worker ends, and is seen by then.

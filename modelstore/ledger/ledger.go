@@ -25,6 +25,8 @@ type Options struct {
 	MaxEvents int
 	// Logger is required.
 	Logger *slog.Logger
+	// Panicked is told of each panic that was contained. It must not block, nor call the ledger. Nil logs it.
+	Panicked func(error)
 }
 
 const (
@@ -41,6 +43,7 @@ type Ledger struct {
 	lock *os.File
 	keep int
 	log  *slog.Logger
+	bug  func(error) // told of panics; nil logs them
 
 	mu      sync.Mutex // guards what follows; never held over I/O
 	lastID  uint64
@@ -72,7 +75,7 @@ func Open(opts Options) (*Ledger, error) {
 		return nil, errors.New("ledger: Logger is required")
 	}
 	l := &Ledger{
-		dir: opts.Dir, keep: opts.MaxEvents, log: opts.Logger,
+		dir: opts.Dir, keep: opts.MaxEvents, log: opts.Logger, bug: opts.Panicked,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	if l.keep <= 0 {
@@ -272,7 +275,7 @@ func (l *Ledger) Change(change func(*State)) error {
 	defer l.changing.Unlock()
 	before := l.state.Load()
 	after := before.clone()
-	change(after)
+	change(after) // should it have a bug, nothing of it is taken
 	after.fill()
 	old, err := encodeState(before)
 	if err != nil {

@@ -3,6 +3,8 @@ package ledger
 import (
 	"errors"
 	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
 // Pauses between tries to write to a disk that takes nothing.
@@ -17,10 +19,15 @@ func (l *Ledger) write() {
 	pause := time.Duration(0) // above 0: the last try failed
 	for {
 		if !l.waitForWork(pause) {
-			l.end()
+			if err := l.contained("the ledger was closed", l.end); err != nil {
+				l.result = err
+			}
 			return
 		}
-		err := l.flush()
+		var err error
+		if bug := l.contained("events were written", func() { err = l.flush() }); bug != nil {
+			err = bug
+		}
 		switch {
 		case err != nil && pause == 0:
 			l.log.Error("events and state cannot be written; the server goes on, and tries again", "folder", l.dir, "reason", err.Error())
@@ -33,6 +40,19 @@ func (l *Ledger) write() {
 			pause = 0
 		}
 	}
+}
+
+// contained calls f, and tells of a panic in it, which it gives.
+func (l *Ledger) contained(doing string, f func()) error {
+	err := fault.Contain(doing, f)
+	switch {
+	case err == nil:
+	case l.bug != nil:
+		l.bug(err)
+	default:
+		l.log.Error("a panic was contained", "error", err.Error(), "detail", fault.DetailOf(err))
+	}
+	return err
 }
 
 // waitForWork returns when there is something to write, after a failure when the pause is over. It gives false when the ledger is closed.
@@ -61,6 +81,17 @@ func (l *Ledger) flush() error {
 	records, lost, readers, last := l.pending, l.lost, l.readers, l.lastID
 	l.pending, l.lost, l.readers = nil, 0, nil
 	l.mu.Unlock()
+	err := errPanicked // until it is known better: a bug may end this
+	defer func() {
+		l.mu.Lock()
+		if l.failing = err != nil; !l.failing {
+			l.written = last
+		}
+		l.mu.Unlock()
+		for _, r := range readers {
+			close(r)
+		}
+	}()
 	l.eventLog.lost += lost
 	l.eventLog.add(records)
 	var history []Record
@@ -70,17 +101,12 @@ func (l *Ledger) flush() error {
 		}
 	}
 	l.historyLog.add(history)
-	err := errors.Join(l.eventLog.flush(), l.historyLog.flush())
-	l.mu.Lock()
-	if l.failing = err != nil; !l.failing {
-		l.written = last
-	}
-	l.mu.Unlock()
-	for _, r := range readers {
-		close(r)
-	}
+	err = errors.Join(l.eventLog.flush(), l.historyLog.flush())
 	return errors.Join(err, l.saveAgain())
 }
+
+// errPanicked stands for the failure of what a bug has ended.
+var errPanicked = errors.New("the server has a bug")
 
 // saveAgain writes a state that could not be written when it was changed.
 func (l *Ledger) saveAgain() error {
@@ -98,7 +124,10 @@ func (l *Ledger) saveAgain() error {
 
 // end writes for the last time, and gives the folder up.
 func (l *Ledger) end() {
-	err := l.flush()
+	var err error
+	if bug := l.contained("events were written for the last time", func() { err = l.flush() }); bug != nil {
+		err = bug // and the folder is given up all the same
+	}
 	err = errors.Join(err, l.eventLog.close(), l.historyLog.close())
 	l.changing.Lock()
 	l.ended = true

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/infer"
 )
 
 // TestPanicOfAWorkersGoroutine: a panic in what looks after a worker costs that worker, as its death would, at whatever moment it comes; another one takes
@@ -108,4 +110,90 @@ func TestPanicOfTheKeeper(t *testing.T) {
 		}
 		h.end(t)
 	})
+}
+
+// TestPanicsOfListeners: whoever is told of something and has a bug misses that, and nothing else comes of it.
+func TestPanicsOfListeners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int64
+		h, _ := deployed(t, digestLauncher(nil), func(o *Options) {
+			o.Changed = func(Change) { panic("a bug of who is told of changes") }
+			o.Swapped = func(*Version) { panic("a bug of who is told of swaps") }
+			o.Replaced = func(context.Context, Replaced) { panic("a bug of who keeps archives") }
+			o.Retire = func(context.Context, *Version) { panic("a bug of who answers what waits") }
+			o.Loaded = func(infer.ModelRef, int, time.Duration) { panic("a bug of who is told of workers") }
+			o.Panicked = func(error) { told.Add(1) }
+		})
+		if err := deploy(t, h, "two"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		mustAnswer(t, h, "two")
+		if n := len(h.launcher.Live()); n != 1 || len(h.launcher.Instances()) != 2 {
+			t.Errorf("%d instances live of %d", n, len(h.launcher.Instances()))
+		}
+		if d := h.describe(t, "m"); d.Updating != nil || d.State != "serving" {
+			t.Errorf("%+v", d)
+		}
+		if err := h.Unregister(t.Context(), infer.ModelRef{Name: "m"}); err != nil {
+			t.Error(err)
+		}
+		if n := len(h.launcher.Live()); n != 0 || told.Load() < 8 {
+			t.Errorf("%d instances live, %d panics were told", n, told.Load())
+		}
+		h.end(t)
+	})
+}
+
+// TestPanicsOfSwaps: a swap that ends by a bug is one that failed, for whoever waits for it too: what served goes on, or serves again, and the next swap is done.
+func TestPanicsOfSwaps(t *testing.T) {
+	for swap, bug := range map[string]func(h *house, armed *atomic.Bool){
+		SwapDual: func(_ *house, armed *atomic.Bool) { armed.Store(true) },
+		SwapInPlace: func(h *house, _ *atomic.Bool) { // the old workers are being ended by then
+			v, err := h.Resolve(infer.ModelRef{Name: "m"})
+			if err != nil {
+				panic(err)
+			}
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			g := v.current.Load()
+			g.workers = append(g.workers, nil)
+		},
+	} {
+		t.Run(swap, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told atomic.Int64
+				var armed atomic.Bool
+				h, _ := deployed(t, digestLauncher(nil), func(o *Options) {
+					o.Swap = swap
+					o.Available = func() (int64, bool) {
+						if armed.Swap(false) {
+							panic("a bug of the guard")
+						}
+						return 0, false
+					}
+					o.Panicked = func(error) { told.Add(1) }
+				})
+				bug(h, &armed)
+				if err := deploy(t, h, "two"); !fault.Is(err, fault.Internal) || told.Load() != 1 {
+					t.Errorf("%v, %d panics were told", err, told.Load())
+				}
+				synctest.Wait()
+				mustAnswer(t, h, "one")
+				d := h.describe(t, "m")
+				if d.Updating != nil || d.State != "serving" || d.Digest != "one" || d.LastFailure == nil || d.LastFailure.Digest != "two" || len(h.launcher.Live()) != 1 {
+					t.Errorf("%d live, last failure %+v, %+v", len(h.launcher.Live()), d.LastFailure, d)
+				}
+				if err := deploy(t, h, "three"); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				mustAnswer(t, h, "three")
+				if n := len(h.launcher.Live()); n != 1 {
+					t.Errorf("%d instances live", n)
+				}
+				h.end(t)
+			})
+		})
+	}
 }

@@ -44,13 +44,30 @@ func (v *Version) describe(isDefault bool) Description {
 		}
 	}
 	if failure != nil {
-		f := *failure
-		d.LastFailure = &f
-		if d.Reason == "" {
-			d.Reason = "the last change failed and the one before it serves: " + f.Reason
-		}
+		d.Failed(*failure)
 	}
 	return d
+}
+
+// Failed makes a failure the last one of the version, also in words, unless a later one is known.
+func (d *Description) Failed(f Failure) {
+	if before := d.LastFailure; before != nil {
+		if before.At.After(f.At) {
+			return
+		}
+		if d.Reason == before.text() {
+			d.Reason = ""
+		}
+	}
+	d.LastFailure = &f
+	if d.Reason == "" {
+		d.Reason = f.text()
+	}
+}
+
+// text says for people what serves after the failure.
+func (f *Failure) text() string {
+	return "the last change failed and the one before it serves: " + f.Reason
 }
 
 // spanText is a time without the units that are zero at its end: 5m, not 5m0s.

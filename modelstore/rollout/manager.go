@@ -162,7 +162,7 @@ func (m *Manager) resident(pid int) int64 {
 
 func (m *Manager) changed(c Change) {
 	if m.opts.Changed != nil {
-		m.opts.Changed(c)
+		_ = m.contain("a change of a model was told", func() { m.opts.Changed(c) })
 	}
 }
 
@@ -174,7 +174,7 @@ func (m *Manager) output(ref infer.ModelRef, workerID int, line backend.OutputLi
 
 func (m *Manager) loaded(ref infer.ModelRef, workerID int, took time.Duration) {
 	if m.opts.Loaded != nil {
-		m.opts.Loaded(ref, workerID, took)
+		_ = m.contain("it was told that a worker is ready", func() { m.opts.Loaded(ref, workerID, took) })
 	}
 }
 
@@ -371,9 +371,13 @@ func (m *Manager) Close(ctx context.Context) error {
 	failed := make(chan error, len(all))
 	for _, v := range all {
 		go func() {
-			close(v.retired)
-			err := v.stop(ctx)
-			failed <- errors.Join(err, v.current.Load().release(false))
+			var err, left error
+			bug := m.contain("a version was ended", func() {
+				close(v.retired)
+				err = v.stop(ctx)
+			})
+			again := m.contain("the files of a model were removed", func() { left = v.current.Load().release(false) })
+			failed <- errors.Join(err, bug, left, again)
 		}()
 	}
 	var errs []error

@@ -191,7 +191,7 @@ func (m *Manager) dispose(ctx context.Context, v *Version) {
 	if m.opts.Retire != nil {
 		draining, done := within(ctx, m.hurried)
 		draining, cancel := context.WithTimeout(draining, m.opts.Drain)
-		m.opts.Retire(draining, v)
+		_ = m.contain("a version was retired", func() { m.opts.Retire(draining, v) })
 		cancel()
 		done()
 	}

@@ -76,7 +76,7 @@ func (v *Version) replace(ctx context.Context, s Spec, a *archive.Archive, opene
 	made.Workers = g.min
 	v.setNext(g)
 	v.changed(ctx, g, Change{Kind: ChangeUpdating})
-	err, left := v.bring(ctx, g)
+	err, left := v.bringOrRestore(ctx, g)
 	v.setNext(nil) // before it is told how it went, so that nobody hears that it is over and sees that it is not
 	if err != nil {
 		v.fail(ctx, g, a.Digest, begun, err)
@@ -89,6 +89,40 @@ func (v *Version) replace(ctx context.Context, s Spec, a *archive.Archive, opene
 	v.log.Info("model swapped", "generation", g.number, "source", g.source(), "digest", a.Digest, "after", time.Since(begun).Round(time.Millisecond))
 	v.changed(ctx, g, Change{Kind: ChangeSwapped, Took: time.Since(begun), Steps: steps})
 	return made, nil
+}
+
+// bringOrRestore is bring, only that a panic in it is a failure as any other: the generation before serves.
+func (v *Version) bringOrRestore(ctx context.Context, g *generation) (err, left error) {
+	old := v.current.Load()
+	had := v.running(&old.settings)
+	bug := v.manager.contain("a model was swapped", func() { err, left = v.bring(ctx, g) })
+	if bug == nil {
+		return err, left
+	}
+	if v.current.Load() == g && g.settings.swap != SwapInPlace { // it serves
+		v.mu.Lock()
+		retired := old.replaced
+		v.mu.Unlock()
+		if !retired {
+			v.retireGeneration(ctx, old, g)
+		}
+		return nil, nil
+	}
+	again := v.manager.contain("a swap was given up", func() {
+		v.undo(ctx, g)
+		if v.isEnded(old) {
+			left = v.restore(old, had) //nolint:contextcheck // a worker outlives the call that adds it
+		}
+		left = errors.Join(left, g.release(false))
+	})
+	return bug, errors.Join(left, again)
+}
+
+// isEnded says whether a generation's workers were told to end.
+func (v *Version) isEnded(g *generation) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return g.ended
 }
 
 // bring makes a generation the one that serves. If it does not come to that, left is what could not be cleaned up.
@@ -233,13 +267,19 @@ func (v *Version) setNext(g *generation) {
 
 // launch starts the workers of a generation, and returns when all are ready.
 func (v *Version) launch(ctx context.Context, g *generation) (workers int, err error) {
-	v.mu.Lock()
-	all, _, err := g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
-	v.mu.Unlock()
+	all, err := v.resized(g, g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
 	if err != nil {
 		return 0, err
 	}
 	return len(all), awaitReady(ctx, all)
+}
+
+// resized gives a generation its workers.
+func (v *Version) resized(g *generation, minWorkers, maxWorkers int) ([]*worker, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all, _, err := g.resize(minWorkers, maxWorkers)
+	return all, err
 }
 
 // swapDual starts the new generation beside the old one, and lets the old one drain once the new one serves.
@@ -267,9 +307,17 @@ func (v *Version) swapDual(ctx context.Context, g *generation) error {
 
 // promote makes g the current generation. It fails when fewer than least of its workers are ready; or the version ends, which voids the update.
 func (v *Version) promote(g *generation, least int) (old *generation, done bool) {
+	if old, done = v.exchange(g, least); done && v.manager.opts.Swapped != nil {
+		_ = v.manager.contain("a swap was told", func() { v.manager.opts.Swapped(v) })
+	}
+	return old, done
+}
+
+// exchange does so, and tells nobody.
+func (v *Version) exchange(g *generation, least int) (old *generation, done bool) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	if least > 0 && v.closing || !v.pool.promote(g.number, least, g.settings.responseTimeout) {
-		v.mu.Unlock()
 		return nil, false
 	}
 	old = v.current.Swap(g)
@@ -282,10 +330,6 @@ func (v *Version) promote(g *generation, least int) (old *generation, done bool)
 	v.min, v.max = g.min, g.max
 	v.doze()
 	v.manager.look(g)
-	v.mu.Unlock()
-	if v.manager.opts.Swapped != nil {
-		v.manager.opts.Swapped(v)
-	}
 	return old, true
 }
 
@@ -307,17 +351,15 @@ func (v *Version) retireGeneration(ctx context.Context, old, next *generation) {
 	v.mu.Unlock()
 	m.retiring.Go(func() {
 		begun := time.Now()
-		if err := old.stop(ctx); err != nil {
-			v.log.Error("workers were not ended", "generation", old.number, "reason", err.Error())
-		}
+		_ = m.contain("a generation was ended", func() { v.undo(ctx, old) })
 		<-next.outcome // what comes first is told first
-		_ = m.contain("the end of a generation was told", func() {
-			m.replaced(ctx, old, next.archive.Digest)
-			v.changed(ctx, old, Change{Kind: ChangeDrained, Took: time.Since(begun)})
+		m.replaced(ctx, old, next.archive.Digest)
+		v.changed(ctx, old, Change{Kind: ChangeDrained, Took: time.Since(begun)})
+		_ = m.contain("the files of the model before were removed", func() {
+			if err := old.release(false); err != nil {
+				v.log.Error("the files of the model before were not removed", "generation", old.number, "reason", err.Error())
+			}
 		})
-		if err := old.release(false); err != nil {
-			v.log.Error("the files of the model before were not removed", "generation", old.number, "reason", err.Error())
-		}
 	})
 }
 
@@ -325,9 +367,11 @@ func (m *Manager) replaced(ctx context.Context, old *generation, next string) {
 	if m.opts.Replaced == nil {
 		return
 	}
-	m.opts.Replaced(ctx, Replaced{
-		Ref: old.version.ref, Generation: old.number, Digest: old.archive.Digest, Source: old.archive.Source, URL: old.url, Archive: old.archive,
-		Next: next,
+	_ = m.contain("the end of a generation was told", func() {
+		m.opts.Replaced(ctx, Replaced{
+			Ref: old.version.ref, Generation: old.number, Digest: old.archive.Digest, Source: old.archive.Source, URL: old.url, Archive: old.archive,
+			Next: next,
+		})
 	})
 }
 
@@ -344,34 +388,30 @@ func (v *Version) swapInPlace(ctx context.Context, g *generation) error {
 	}
 	if err == nil {
 		v.promote(g, 0) //nolint:contextcheck // a worker outlives the call that adds it
-		v.mu.Lock()
-		var workers []*worker
-		workers, _, err = g.resize(g.min, g.max) //nolint:contextcheck // a worker outlives the call that adds it
-		v.mu.Unlock()
-		if err == nil {
-			err = awaitReady(ctx, workers)
-		}
-		if err == nil {
+		if _, err = v.launch(ctx, g); err == nil {
 			v.retireGeneration(ctx, old, g)
 			return nil
 		}
 		v.undo(ctx, g)
 	}
+	return errors.Join(err, v.restore(old, had)) //nolint:contextcheck // a worker outlives the call that adds it
+}
+
+// restore starts a generation again that was ended for one that did not come up.
+func (v *Version) restore(old *generation, had int) error {
 	v.mu.Lock()
 	old.ended, old.first = false, had
 	closing := v.closing
 	v.mu.Unlock()
-	v.promote(old, 0) //nolint:contextcheck // a worker outlives the call that adds it
+	v.promote(old, 0)
 	if closing {
-		return err
+		return nil
 	}
-	v.mu.Lock()
-	_, _, restart := old.resize(old.min, old.max) //nolint:contextcheck // the same
-	v.mu.Unlock()
-	return errors.Join(err, restart)
+	_, err := v.resized(old, old.min, old.max)
+	return err
 }
 
-// undo ends the workers of a generation that will not serve.
+// undo ends the workers of a generation that will not serve, or has served.
 func (v *Version) undo(ctx context.Context, g *generation) {
 	if err := g.stop(context.WithoutCancel(ctx)); err != nil {
 		v.log.Error("workers were not ended", "generation", g.number, "reason", err.Error())

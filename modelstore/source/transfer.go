@@ -59,6 +59,12 @@ func (t *transfer) run(ctx context.Context, dir string) (path string, bytes int6
 	if err != nil {
 		return "", 0, "", err
 	}
+	whole := false
+	defer func() {
+		if !whole && err == nil { // a bug ends this, which is for whoever has asked to tell
+			_ = errors.Join(t.file.Close(), os.Remove(t.file.Name()))
+		}
+	}()
 	t.hash, t.size, t.begun = sha256.New(), -1, time.Now()
 	t.reported = t.begun
 	err = t.persist(ctx)
@@ -69,6 +75,7 @@ func (t *transfer) run(ctx context.Context, dir string) (path string, bytes int6
 	if err != nil {
 		return "", 0, "", errors.Join(err, os.Remove(t.file.Name()))
 	}
+	whole = true
 	return t.file.Name(), t.done, digest, nil
 }
 

@@ -56,7 +56,7 @@ func bubble(t *testing.T, prepare func(*bench), f func(*bench)) {
 			t.Fatal(err)
 		}
 		b.Watcher, b.notes = w, &fakeNotes{hint: make(chan struct{}, 1), watched: map[string]bool{}}
-		w.notify = func(*slog.Logger) (notifier, error) { return b.notes, nil }
+		w.notify = func(notified) (notifier, error) { return b.notes, nil }
 		if prepare != nil {
 			prepare(b)
 		}

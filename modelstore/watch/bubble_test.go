@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -244,7 +243,7 @@ func TestNoNotifierAtFirst(t *testing.T) {
 	text := zipOf(t, 1, 100)
 	bubble(t, func(b *bench) {
 		tries := 0
-		b.notify = func(*slog.Logger) (notifier, error) {
+		b.notify = func(notified) (notifier, error) {
 			if tries++; tries < 3 {
 				return nil, syscall.EMFILE
 			}
@@ -381,7 +380,7 @@ func TestOnlyTheNewestSnapshotIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		notes := &fakeNotes{hint: make(chan struct{}, 1), watched: map[string]bool{}}
-		w.notify = func(*slog.Logger) (notifier, error) { return notes, nil }
+		w.notify = func(notified) (notifier, error) { return notes, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() {

@@ -32,8 +32,9 @@ var errTooManyFolders = errors.New("too many folders to watch")
 
 // folders is the notifier of the operating system.
 type folders struct {
+	notified
+
 	watcher *fsnotify.Watcher
-	logger  *slog.Logger
 	hint    chan struct{} // of one
 	drained chan struct{} // closed when drain has ended
 
@@ -59,17 +60,23 @@ type watched struct {
 	round int // when it was last asked for
 }
 
-func newFolders(logger *slog.Logger) (notifier, error) {
+// notified is who is told by a notifier of what goes wrong in it.
+type notified struct {
+	logger  *slog.Logger
+	contain func(doing string, f func()) error // calls f, and tells of a panic in it
+}
+
+func newFolders(owner notified) (notifier, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	return listen(w, logger), nil
+	return listen(w, owner), nil
 }
 
-func listen(w *fsnotify.Watcher, logger *slog.Logger) *folders {
+func listen(w *fsnotify.Watcher, owner notified) *folders {
 	f := &folders{
-		watcher: w, logger: logger, hint: make(chan struct{}, 1), drained: make(chan struct{}),
+		watcher: w, notified: owner, hint: make(chan struct{}, 1), drained: make(chan struct{}),
 		known: map[folderID]*watched{}, named: map[string]folderID{}, only: map[string]map[string]bool{},
 	}
 	go f.drain()
@@ -166,7 +173,9 @@ func (f *folders) drain() {
 			if !open {
 				return
 			}
-			if f.matters(event.Name) {
+			matters := true // one that is not understood may
+			_ = f.contain("a change in the model store was noticed", func() { matters = f.matters(event.Name) })
+			if matters {
 				f.raise()
 			}
 		case err, open := <-f.watcher.Errors:

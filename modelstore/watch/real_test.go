@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
 // live is a watcher with the system's notifications and clock. It polls so seldom that a test only passes if it is told of the change.
@@ -221,7 +223,7 @@ func TestRealPollFindsWhatNobodyTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.notify = func(*slog.Logger) (notifier, error) { return nil, errors.New("none here") }
+	w.notify = func(notified) (notifier, error) { return nil, errors.New("none here") }
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
 	run.Go(func() {
@@ -266,7 +268,7 @@ func TestRealOverflow(t *testing.T) {
 		}
 	}
 	log := &lockedLog{}
-	f := listen(watcher, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	f := listen(watcher, notified{slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), fault.Contain})
 	select {
 	case <-f.hints():
 	case <-time.After(20 * time.Second):
@@ -300,7 +302,7 @@ func (l *lockedLog) String() string {
 
 func TestRealWatchesAreGivenBack(t *testing.T) {
 	dir := t.TempDir()
-	n, err := newFolders(quiet())
+	n, err := newFolders(notified{quiet(), fault.Contain})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -246,6 +246,15 @@ func (b *book) looked(now time.Time, l look, v verdict) {
 	}
 }
 
+// release forgets the looks that do not run: their entries are looked into again.
+func (b *book) release(runs func(id uint64) bool) {
+	for _, r := range b.records {
+		if r.look != 0 && !runs(r.look) {
+			r.look = 0
+		}
+	}
+}
+
 // reconsider makes the entries that are incomplete be looked into again: those that could not be read, or all.
 func (b *book) reconsider(all bool) {
 	for _, r := range b.records {

@@ -67,4 +67,6 @@ type Options struct {
 	Repository func(text []byte, model string) Repository
 	// Logger is required.
 	Logger *slog.Logger
+	// Panicked is told of each panic that was contained: the store is then read once more. It must not block. Nil logs it.
+	Panicked func(error)
 }

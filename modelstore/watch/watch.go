@@ -25,7 +25,7 @@ type Watcher struct {
 	again   chan struct{} // of one
 	started atomic.Bool
 
-	notify  func(*slog.Logger) (notifier, error)
+	notify  func(notified) (notifier, error)
 	inspect func(context.Context, look) verdict
 }
 
@@ -95,6 +95,7 @@ type run struct {
 	polled  time.Time // when the last regular reading was
 	sent    *Snapshot
 	trouble string // why the store could not be read the last time
+	bugs    int    // in a row, by which what is done here has ended
 
 	lookers sync.WaitGroup
 	results chan result
@@ -122,14 +123,14 @@ func (r *run) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			r.read(ctx)
+			r.attempt("the model store was read", func() { r.read(ctx) })
 		case <-r.notes.hints():
 			r.soon()
 		case <-r.again:
 			r.book.reconsider(true)
 			r.due = time.Now()
 		case res := <-r.results:
-			r.finish(ctx, res)
+			r.attempt("what was found in an archive was taken over", func() { r.finish(ctx, res) })
 		}
 		timer.Reset(time.Until(r.due))
 	}
@@ -164,7 +165,7 @@ func (r *run) read(ctx context.Context) {
 	now := time.Now()
 	r.notes.sweep()
 	r.rested = now.Add(rest * now.Sub(began))
-	r.due = now.Add(r.opts.Poll)
+	r.due, r.bugs = now.Add(r.opts.Poll), 0
 	if err != nil {
 		const retry = 5 * time.Second // a store that is mounted again tells nobody
 		r.due = now.Add(min(r.opts.Poll, retry))
@@ -195,7 +196,7 @@ func (r *run) connect() {
 	if _, none := r.notes.(noNotifier); !none {
 		return
 	}
-	notes, err := r.notify(r.opts.Logger)
+	notes, err := r.notify(notified{r.opts.Logger, r.contain})
 	if err != nil {
 		r.tell(err)
 		return
@@ -234,7 +235,7 @@ func (r *run) look(ctx context.Context, at time.Time) {
 			r.long++
 		}
 		r.lookers.Go(func() {
-			v := r.inspect(ctx, l)
+			v := r.inspected(ctx, l)
 			select {
 			case r.results <- result{l, v}:
 			case <-ctx.Done():
