@@ -22,6 +22,7 @@ type faulty struct {
 
 	where string
 	left  *atomic.Int64 // calls that panic
+	gone  *atomic.Int64 // requests that are with a worker, as far as the policy knows; nil: nobody counts
 }
 
 func (f *faulty) at(where string) {
@@ -37,6 +38,9 @@ func (f *faulty) Decide(now rule.Moment, s rule.State) rule.Decision {
 
 func (f *faulty) Sent(now rule.Moment, s rule.State, size int) {
 	f.at("sent")
+	if f.gone != nil {
+		f.gone.Add(int64(size))
+	}
 	f.Policy.Sent(now, s, size)
 }
 
@@ -47,6 +51,9 @@ func (f *faulty) Left(now rule.Moment) {
 
 func (f *faulty) Done(now rule.Moment, size int, took time.Duration) {
 	f.at("done")
+	if f.gone != nil {
+		f.gone.Add(-int64(size))
+	}
 	f.Policy.Done(now, size, took)
 }
 
@@ -88,6 +95,11 @@ type faultySlot struct {
 	backend.Slot
 
 	pool *faultyPool
+}
+
+func (s *faultySlot) Worker() (id, pid int) {
+	s.pool.at("worker")
+	return s.Slot.Worker()
 }
 
 func (s *faultySlot) Release() {
@@ -190,6 +202,8 @@ func TestPanicsOfTheLoops(t *testing.T) {
 		"decide, for ever":     {where: "decide", times: forEver, told: 3, broken: true},
 		"sent, once":           {where: "sent", times: 1, told: 1},
 		"sent, for ever":       {where: "sent", times: forEver, told: 3, broken: true},
+		"worker, thrice":       {where: "worker", times: 3, told: 3},
+		"their worker, once":   {where: "worker", times: 1, sequences: true, told: 1},
 		"done, once":           {where: "done", times: 1, told: 1},
 		"acquire, once":        {where: "acquire", times: 1, told: 1, all: true},
 		"acquire, for ever":    {where: "acquire", times: forEver, told: 3, broken: true},
@@ -210,7 +224,7 @@ func TestPanicsOfTheLoops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var left, told atomic.Int64
+				var left, told, gone atomic.Int64
 				left.Store(tt.times)
 				tell := func(err error) {
 					told.Add(1)
@@ -232,7 +246,7 @@ func TestPanicsOfTheLoops(t *testing.T) {
 				if tt.sequences {
 					begin = beginSequences
 				}
-				q, end, done := begin(t, pool, g, tell, func(p rule.Policy) rule.Policy { return &faulty{p, tt.where, &left} })
+				q, end, done := begin(t, pool, g, tell, func(p rule.Policy) rule.Policy { return &faulty{p, tt.where, &left, &gone} })
 				got := sendAll(t, q, n, tt.suspects)
 				if got.answered+got.internal+got.broken != n || tt.all && got.answered != n || tt.broken != (got.broken > 0) {
 					t.Errorf("%+v", got)
@@ -254,6 +268,9 @@ func TestPanicsOfTheLoops(t *testing.T) {
 				if pool.Free() != 2 {
 					t.Errorf("%d slots of 2", pool.Free())
 				}
+				if n := gone.Load(); tt.where == "worker" && n != 0 {
+					t.Errorf("the policy takes %d requests to be with a worker", n)
+				}
 			})
 		})
 	}
@@ -267,7 +284,7 @@ func TestPanicTakesNoneWithIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.batcher.policy = &faulty{q.batcher.policy, "left", &left}
+		q.batcher.policy = &faulty{q.batcher.policy, "left", &left, nil}
 		gone := make(chan struct{})
 		all := make([]*pending, 5)
 		for i := range all {

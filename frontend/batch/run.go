@@ -20,7 +20,7 @@ func (r *runs) run(ctx context.Context, slot backend.Slot, taken time.Time, batc
 	defer func() {
 		if what := recover(); what != nil {
 			unsent = nil
-			r.crash(f, what)
+			r.crash(f, what, of)
 		}
 	}()
 	return r.fly(ctx, f, taken, of), f
@@ -31,6 +31,7 @@ type flight struct {
 	backend.Slot
 
 	batch    []*pending
+	counted  bool // the queue was told that the batch has ended
 	released bool
 }
 
@@ -42,10 +43,19 @@ func (f *flight) Release() {
 	}
 }
 
-// crash ends a flight after a panic: those that have no answer yet get one.
-func (r *runs) crash(f *flight, what any) {
+// ended tells a queue that the batch has ended.
+func (f *flight) ended(of keeper, took time.Duration, answered bool) {
+	f.counted = true
+	of.ended(f.batch, took, answered)
+}
+
+// crash ends a flight after a panic: those that have no answer yet get one, and the queue does not take them to be with a worker.
+func (r *runs) crash(f *flight, what any, of keeper) {
 	err := fault.Panicked(what, runningBatch)
 	r.tell(err)
+	if !f.counted {
+		r.contain("the end of a batch was counted", func() { f.ended(of, 0, false) })
+	}
 	for _, p := range f.batch {
 		p.refuse(err)
 	}
@@ -67,7 +77,7 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 		items := begin(batch, begun, taken, r.before(worker))
 		results, err := r.execute(ctx, slot.Slot, items)
 		if errors.Is(err, backend.ErrNotSent) {
-			of.ended(batch, 0, false)
+			slot.ended(of, 0, false)
 			for _, p := range batch {
 				p.begun, p.steps = time.Time{}, 0
 			}
@@ -78,12 +88,12 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 		taken = time.Now() // for those who join it between two steps
 		guard := r.guard.Load()
 		if err != nil && guard != nil {
-			of.ended(batch, 0, false)
+			slot.ended(of, 0, false)
 			return guard.judge(batch, err, execution)
 		}
 		if !slot.Continuous() {
 			outcomes := outcomesOf(batch, results, err, execution)
-			of.ended(batch, measured(execution, err), err == nil)
+			slot.ended(of, measured(execution, err), err == nil)
 			slot.Release() // before the answers, so that a client's next request finds the worker free
 			for i, p := range batch {
 				guard.answered(p)
@@ -93,6 +103,7 @@ func (r *runs) fly(ctx context.Context, slot *flight, taken time.Time, of keeper
 		}
 		more := settle(batch, outcomesOf(batch, results, err, execution))
 		of.left(batch, more, err == nil)
+		slot.batch = more
 		if slot.batch = of.renew(more, slot.Slot); len(slot.batch) == 0 {
 			slot.Release()
 			return nil
