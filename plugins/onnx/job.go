@@ -9,6 +9,7 @@ import (
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/tokenize"
 )
 
 // job is one run of the model, for one request.
@@ -19,7 +20,7 @@ type job struct {
 	single  bool            // it came without a dimension for the batch, and its answer goes without one
 	loops   bool            // the model takes one row at a time, and the request has several
 	reply   reply
-	tokens  [][]int64 // of texts
+	tokens  []tokenize.Encoded // of texts
 	outputs []session.Value
 	err     error
 }

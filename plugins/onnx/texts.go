@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -28,9 +27,10 @@ type texts struct {
 	labels    map[string]string
 	output    string
 	columns   []column // one for each input
+	masked    bool     // an input says which tokens are the text's
 }
 
-// column says what an input gets: the tokens' numbers, ones for them, or zeros.
+// column says what an input gets: the tokens' numbers, ones for them, which part of the template they are of, or where they are.
 type column struct {
 	port *session.Port
 	kind columnKind
@@ -41,7 +41,7 @@ type columnKind int
 const (
 	tokenIDs columnKind = iota
 	mask
-	zeros
+	parts
 	positions
 )
 
@@ -71,12 +71,16 @@ func (h *Handler) newTexts(s *settings) (*texts, error) {
 	}
 	for i := range h.session.Inputs {
 		port := &h.session.Inputs[i]
-		kind, ok := map[string]columnKind{"input_ids": tokenIDs, "attention_mask": mask, "token_type_ids": zeros, "position_ids": positions}[port.Name]
+		kind, ok := map[string]columnKind{"input_ids": tokenIDs, "attention_mask": mask, "token_type_ids": parts, "position_ids": positions}[port.Name]
 		if !ok || len(port.Shape) != 2 || port.DType != tensor.Int64 && port.DType != tensor.Int32 {
 			return nil, fmt.Errorf("the handler %s knows the inputs input_ids, attention_mask, token_type_ids and position_ids, whole numbers of [rows, tokens]; the model has %s",
 				s.handler, describe(h.session.Inputs))
 		}
 		t.columns = append(t.columns, column{port, kind})
+		t.masked = t.masked || kind == mask
+		if fixed := port.Shape[1]; fixed > 0 {
+			t.limit = int(min(int64(t.limit), fixed))
+		}
 	}
 	if s.handler == handlerTexts {
 		if t.labels, err = readLabels(h.model.Dir); err != nil {
@@ -103,46 +107,60 @@ func (t *texts) read(item *handlersdk.Item, j *job) error {
 		return err
 	}
 	longest := 0
-	rows := make([][]int64, len(list))
+	rows := make([]tokenize.Encoded, len(list))
 	for i, text := range list {
 		if rows[i], err = t.tokenizer.Encode(text, t.limit); err != nil {
-			return bad("text %d: %v; send shorter texts", i+1, err)
+			return refused(i, err)
 		}
-		longest = max(longest, len(rows[i]))
+		longest = max(longest, len(rows[i].IDs))
 	}
-	if fixed := t.columns[0].port.Shape[1]; fixed > 0 {
-		for i := range rows {
-			rows[i] = rows[i][:min(len(rows[i]), int(fixed))]
-		}
-		longest = int(fixed)
+	length := t.length(longest)
+	for i := range rows { // what comes with each text may be more than all that the model takes
+		rows[i].IDs = rows[i].IDs[:min(len(rows[i].IDs), length)]
 	}
 	j.tokens = rows
-	if err := t.fill(j, longest); err != nil {
+	if err := t.fill(j, length); err != nil {
 		return err
 	}
 	j.single = single
 	return nil
 }
 
+// length gives the number of tokens in each row, of which the longest has so many.
+func (t *texts) length(longest int) int {
+	switch fixed := t.columns[0].port.Shape[1]; {
+	case fixed > 0:
+		return int(fixed)
+	case t.masked: // a model that is told which tokens are the text's gives the same answer for any length
+		return longest
+	}
+	return t.tokenizer.Padding.Length(longest)
+}
+
+func refused(text int, err error) error {
+	if errors.Is(err, tokenize.ErrTooLong) {
+		return bad("text %d: %v; send shorter texts", text+1, err)
+	}
+	return bad("text %d: %v", text+1, err)
+}
+
 // fill makes the inputs of a job's tokens, with rows of so many.
 func (t *texts) fill(j *job, length int) error {
 	j.inputs = nil
-	var all []tensor.Tensor
+	return t.h.arrange(j, t.filled(j, length))
+}
+
+func (t *texts) filled(j *job, length int) (all []tensor.Tensor) {
 	for _, c := range t.columns {
 		x := tensor.Tensor{Name: c.port.Name, DType: c.port.DType, Shape: []int64{int64(len(j.tokens)), int64(length)}}
-		for _, row := range j.tokens {
+		for i := range j.tokens {
+			row := &j.tokens[i]
+			begin := 0
+			if t.tokenizer.Padding.Left {
+				begin = length - len(row.IDs)
+			}
 			for i := range length {
-				var v int64
-				switch {
-				case c.kind == positions:
-					v = int64(i)
-				case c.kind == tokenIDs && i < len(row):
-					v = row[i]
-				case c.kind == tokenIDs:
-					v = t.tokenizer.Pad
-				case c.kind == mask && i < len(row):
-					v = 1
-				}
+				v := t.value(c.kind, row, i-begin)
 				if c.port.DType == tensor.Int32 {
 					x.Data = binary.LittleEndian.AppendUint32(x.Data, uint32(v))
 				} else {
@@ -152,18 +170,38 @@ func (t *texts) fill(j *job, length int) error {
 		}
 		all = append(all, x)
 	}
-	return t.h.arrange(j, all)
+	return all
+}
+
+// value gives what an input has for the token at a place of a row, or for what is before or behind them.
+func (t *texts) value(kind columnKind, row *tokenize.Encoded, at int) int64 {
+	own := at >= 0 && at < len(row.IDs)
+	switch {
+	case kind == positions:
+		return int64(max(at, 0))
+	case kind == tokenIDs && own:
+		return row.IDs[at]
+	case kind == tokenIDs:
+		return t.tokenizer.Padding.ID
+	case kind == mask && own:
+		return 1
+	case kind == parts && own && row.Types != nil:
+		return row.Types[at]
+	case kind == parts && !own:
+		return t.tokenizer.Padding.Type
+	}
+	return 0
 }
 
 // gather gives all jobs rows of the same length, so that they may run at once. Models that mind what lies behind a text have no mask, and are left alone.
 func (t *texts) gather(jobs []*job) {
-	if !t.h.joins.Load() || len(jobs) < 2 || !slices.ContainsFunc(t.columns, func(c column) bool { return c.kind == mask }) {
+	if !t.h.joins.Load() || len(jobs) < 2 || !t.masked {
 		return
 	}
 	longest := 0
 	for _, j := range jobs {
 		for _, row := range j.tokens {
-			longest = max(longest, len(row))
+			longest = max(longest, len(row.IDs))
 		}
 	}
 	for _, j := range jobs {
@@ -248,7 +286,10 @@ func (t *texts) vectors(x *tensor.Tensor, j *job) ([]any, error) {
 		each := values[row*len(values)/rows : (row+1)*len(values)/rows]
 		own := 1
 		if len(x.Shape) == 3 {
-			own = min(len(j.tokens[row]), int(x.Shape[1]))
+			own = min(len(j.tokens[row].IDs), int(x.Shape[1]))
+			if t.tokenizer.Padding.Left {
+				each = each[(int(x.Shape[1])-own)*width:]
+			}
 		}
 		if t.settings.pooling == poolingFirst {
 			own = min(own, 1)

@@ -1,30 +1,71 @@
 package tokenize
 
 import (
+	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
 // added is a token that is found in the text as it is.
 type added struct {
-	ID         int64  `json:"id"`
+	ID         int64  `json:"-"` // the file's number is not what counts: see addTokens
 	Content    string `json:"content"`
 	SingleWord bool   `json:"single_word"` // not within a word
 	LeftStrip  bool   `json:"lstrip"`      // the blanks before it are its own
 	RightStrip bool   `json:"rstrip"`      // the blanks behind it are
 	Normalized bool   `json:"normalized"`  // it is looked for in the normalized text
-	Special    bool   `json:"special"`
+}
+
+// addTokens takes the file's added tokens. A token that is in the vocabulary has the number that it has there; others are numbered from the vocabulary's size on, in their
+// order, whatever the file says: so does Hugging Face's library. Of tokens with the same content the last one counts. It gives the numbers by contents.
+func (t *Tokenizer) addTokens(list []added, v *vocabulary) (map[string]int64, error) {
+	next := int64(v.size)
+	ids := map[string]int64{}
+	tokens := map[int64]added{}
+	for _, token := range list {
+		if token.Content == "" {
+			continue
+		}
+		id, ok := ids[token.Content]
+		if !ok {
+			id, ok = v.ids[token.Content]
+		}
+		if !ok {
+			id = next
+			next++
+		}
+		token.ID = id
+		ids[token.Content], tokens[id] = id, token
+	}
+	for _, id := range slices.Sorted(maps.Keys(tokens)) {
+		token := tokens[id]
+		if !token.Normalized {
+			t.raw.add(token)
+			continue
+		}
+		content := token.Content
+		p, err := t.normalized(piece{text: content}, time.Now().Add(textLimit))
+		if err != nil {
+			return nil, fmt.Errorf("its added token %q: %w", content, err)
+		}
+		if p.text == "" { // found everywhere, it keeps that library busy until the memory is full
+			return nil, fmt.Errorf("the normalizer leaves nothing of its added token %q: say normalized: false", content)
+		}
+		token.Content = p.text
+		t.later.add(token)
+	}
+	return ids, nil
 }
 
 // addedTokens are tokens by their first bytes, the longest first.
 type addedTokens struct{ byFirst map[byte][]added }
 
 func (a *addedTokens) add(token added) {
-	if token.Content == "" {
-		return
-	}
 	if a.byFirst == nil {
 		a.byFirst = map[byte][]added{}
 	}
@@ -37,10 +78,7 @@ func (a *addedTokens) add(token added) {
 		}
 		at++
 	}
-	all = append(all, added{})
-	copy(all[at+1:], all[at:])
-	all[at] = token
-	a.byFirst[first] = all
+	a.byFirst[first] = slices.Insert(all, at, token)
 }
 
 // span is an added token, or what lies between two of them.
@@ -56,18 +94,19 @@ func (a *addedTokens) spans(text string) iter.Seq[span] {
 		for at := 0; at < len(text); {
 			token := a.at(text[at:])
 			if token == nil {
-				at++
+				_, size := utf8.DecodeRuneInString(text[at:])
+				at += size
 				continue
 			}
 			begin, end, ok := token.extent(text, at, done)
-			at = max(at+len(token.Content), end)
+			at += len(token.Content) // a token may be found again in the blanks that another one took behind it
 			if !ok {
 				continue
 			}
 			if done < begin && !yield(span{begin: done, end: begin}) {
 				return
 			}
-			if !yield(span{begin, end, token}) {
+			if begin < end && !yield(span{begin, end, token}) { // else others have taken all of it as their blanks
 				return
 			}
 			done = end
@@ -86,12 +125,12 @@ func (token *added) extent(text string, at, done int) (begin, end int, ok bool) 
 		return 0, 0, false
 	}
 	if token.LeftStrip {
-		begin = len(strings.TrimRightFunc(text[:begin], unicode.IsSpace))
+		begin = max(done, len(strings.TrimRightFunc(text[:begin], unicode.IsSpace)))
 	}
 	if token.RightStrip {
 		end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
 	}
-	return max(begin, done), end, true
+	return begin, end, true
 }
 
 // at gives the longest token that a text begins with.

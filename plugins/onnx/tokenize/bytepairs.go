@@ -1,7 +1,6 @@
 package tokenize
 
 import (
-	"errors"
 	"fmt"
 	"unicode/utf8"
 )
@@ -10,11 +9,11 @@ import (
 type bytePairs struct {
 	vocab          map[string]int64
 	merges         map[[2]int64]learned
-	unknown        int64 // -1: what is unknown has no token
+	unknown        int64 // noUnknown: what is unknown is left out
 	fuse           bool  // of several unknown characters in a row one token is made
 	prefix, suffix string
 	whole          bool        // a word that is a token is one, whatever the merges make of it
-	bytes          *[256]int64 // for characters that are not in the vocabulary; nil: unknown
+	bytes          *byteTokens // for characters that are not in the vocabulary; nil: they are unknown
 }
 
 // learned is what a pair becomes.
@@ -32,11 +31,19 @@ func newBytePairs(m *model, vocab map[string]int64, unknown int64) (words, error
 		b.suffix = *m.Suffix
 	}
 	if m.ByteFallback {
-		if b.bytes = bytesTokens(vocab); b.bytes == nil {
-			return nil, errors.New("byte_fallback needs the tokens <0x00> to <0xFF>")
-		}
+		b.bytes = newByteTokens(vocab)
+	}
+	if m.Dropout < 0 || m.Dropout > 1 {
+		return nil, fmt.Errorf("its dropout is %v, and has to be from 0 to 1", m.Dropout)
+	}
+	if m.Dropout == 1 { // nothing is joined, for certain; less is by chance, for training, and left out here
+		b.whole = false
+		return b, nil
 	}
 	for i, pair := range m.Merges {
+		if pair == (merge{}) {
+			continue
+		}
 		left, okLeft := vocab[pair[0]]
 		right, okRight := vocab[pair[1]]
 		joined, ok := int64(0), len(pair[1]) >= len(b.prefix)
@@ -58,51 +65,54 @@ type symbol struct {
 	gone       bool
 }
 
-func (b *bytePairs) tokens(ids []int64, word string) []int64 {
+func (b *bytePairs) tokens(ids []int64, word string) ([]int64, error) {
 	if b.whole {
 		if id, ok := b.vocab[word]; ok {
-			return append(ids, id)
+			return append(ids, id), nil
 		}
 	}
-	symbols := b.characters(word)
+	symbols, err := b.characters(word)
+	if err != nil {
+		return nil, err
+	}
 	b.join(symbols)
 	for i := range symbols {
 		if !symbols[i].gone {
 			ids = append(ids, symbols[i].id)
 		}
 	}
-	return ids
+	return ids, nil
 }
 
 // characters gives a token for each character.
-func (b *bytePairs) characters(word string) []symbol {
+func (b *bytePairs) characters(word string) ([]symbol, error) {
 	var ids []int64
 	pending := false // an unknown one, whose token comes with the next one that is known
 	for at := range word {
 		_, size := utf8.DecodeRuneInString(word[at:])
-		end := at + size
-		text := word[at:end]
-		if at > 0 && b.prefix != "" {
-			text = b.prefix + text
-		}
-		if end == len(word) && b.suffix != "" {
-			text += b.suffix
-		}
-		id, ok := b.vocab[text]
-		switch {
-		case ok:
+		text := b.marked(word, at, at+size)
+		if id, ok := b.vocab[text]; ok {
 			if pending {
 				ids, pending = append(ids, b.unknown), false
 			}
 			ids = append(ids, id)
-		case b.bytes != nil:
-			ids = appendBytes(ids, b.bytes, text)
-		case b.unknown >= 0:
-			if pending && !b.fuse {
-				ids = append(ids, b.unknown)
-			}
-			pending = true
+			continue
 		}
+		if b.bytes != nil {
+			var ok bool
+			if ids, ok = b.bytes.appendTo(ids, text); ok {
+				continue
+			}
+		}
+		switch {
+		case b.unknown == missingUnknown:
+			return nil, ErrUnknown
+		case b.unknown == noUnknown:
+			continue
+		case pending && !b.fuse:
+			ids = append(ids, b.unknown)
+		}
+		pending = true
 	}
 	if pending {
 		ids = append(ids, b.unknown)
@@ -114,7 +124,19 @@ func (b *bytePairs) characters(word string) []symbol {
 	if len(symbols) > 0 {
 		symbols[len(symbols)-1].next = -1
 	}
-	return symbols
+	return symbols, nil
+}
+
+// marked gives a character of a word with what says that it does not begin the word, or that it ends it.
+func (b *bytePairs) marked(word string, begin, end int) string {
+	text := word[begin:end]
+	if begin > 0 {
+		text = b.prefix + text
+	}
+	if end == len(word) {
+		text += b.suffix
+	}
+	return text
 }
 
 // candidate is a pair that may be joined: that of the symbol at, and the next one.

@@ -3,6 +3,7 @@ package tokenize
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -31,20 +32,41 @@ func (o *oniguruma) class() (string, error) {
 			}
 			sides = append(sides, side{})
 		case o.skips("["):
-			if o.peek() == ':' {
-				return "", errors.New("[:…:] is not known here")
-			}
-			inner, err := o.class()
-			if err != nil {
+			if err := o.inner(last); err != nil {
 				return "", err
 			}
-			last.classes = append(last.classes, inner)
 		default:
 			if err := o.member(last); err != nil {
 				return "", err
 			}
 		}
 	}
+}
+
+// inner reads a class within one, or a set by its name. Its [ has been read.
+func (o *oniguruma) inner(s *side) error {
+	if o.peek() == ':' {
+		return o.posix(s)
+	}
+	inner, err := o.class()
+	s.classes = append(s.classes, inner)
+	return err
+}
+
+// posix reads :name:], a set by its name. Its [ has been read.
+func (o *oniguruma) posix(s *side) error {
+	rest := o.in[o.at+1:]
+	length := slices.Index(rest, ':')
+	if length < 0 || length+1 >= len(rest) || rest[length+1] != ']' {
+		return errors.New("[: without its :]")
+	}
+	name, not := strings.CutPrefix(string(rest[:length]), "^")
+	members, ok := posixSets[name]
+	if !ok {
+		return fmt.Errorf("[:%s:] is not known here", name)
+	}
+	o.at += 1 + length + 2
+	return o.set(s, set{members, not})
 }
 
 // side is what stands on one side of && in a class, or all of the class: characters and ranges, sets, those of all but a set, and whole classes.
@@ -61,7 +83,7 @@ func (o *oniguruma) member(s *side) error {
 	if err != nil {
 		return err
 	}
-	if set != "" {
+	if set.members != "" {
 		return o.set(s, set)
 	}
 	to := from
@@ -73,7 +95,7 @@ func (o *oniguruma) member(s *side) error {
 		if to, set, err = o.one(); err != nil {
 			return err
 		}
-		if set != "" || to < from {
+		if set.members != "" || to < from {
 			return errors.New("a range whose end is not behind its begin")
 		}
 	}
@@ -93,14 +115,14 @@ func (o *oniguruma) member(s *side) error {
 }
 
 // set adds a set to a class.
-func (o *oniguruma) set(s *side, set string) error {
+func (o *oniguruma) set(s *side, added set) error {
 	switch {
 	case o.fold:
 		return errors.New("a set in a class where capitals do not count")
-	case set[1] == 'P' || set[1] == 'S':
-		s.negated = append(s.negated, set)
+	case added.negated:
+		s.negated = append(s.negated, added.members)
 	default:
-		s.positive += set
+		s.positive += added.members
 	}
 	return nil
 }
@@ -113,18 +135,18 @@ func (s *side) span(from, to rune) {
 }
 
 // one reads a character of a class, or a set.
-func (o *oniguruma) one() (c rune, set string, err error) {
+func (o *oniguruma) one() (c rune, found set, err error) {
 	c = o.in[o.at]
 	o.at++
 	if c != '\\' {
-		return c, "", nil
+		return c, set{}, nil
 	}
 	if o.peek() == 'b' { // a backspace, in a class only
 		o.at++
-		return '\b', "", nil
+		return '\b', set{}, nil
 	}
-	set, c, err = o.escaped()
-	return c, set, err
+	found, c, err = o.escaped()
+	return c, found, err
 }
 
 // anything is any character.
@@ -158,8 +180,24 @@ func assembled(sides []side, negated bool) (string, error) {
 
 // simple gives what stands in the brackets, if one class is enough. The engine stops at the first set that a character is not to be of, so such a set stands alone.
 func (s *side) simple() (string, bool) {
-	members := s.members + s.positive + strings.Join(s.negated, "")
-	return members, members != "" && len(s.classes) == 0 && (len(s.negated) == 0 || len(s.negated) == 1 && s.positive == "")
+	members := s.members + s.positive
+	switch {
+	case len(s.classes) > 0 || len(s.negated) > 1:
+		return "", false
+	case len(s.negated) == 0:
+		return members, members != ""
+	}
+	other, ok := opposite(s.negated[0])
+	return members + other, ok && s.positive == ""
+}
+
+// opposite writes the escape for all but what an escape stands for, if that is one.
+func opposite(members string) (string, bool) {
+	if members == `\s` {
+		return `\S`, true
+	}
+	name, ok := strings.CutPrefix(members, `\p{`)
+	return `\P{` + name, ok && strings.IndexByte(name, '}') == len(name)-1
 }
 
 // text writes a side as an expression of one character.
@@ -172,7 +210,7 @@ func (s *side) text() (string, error) {
 		all = append(all, "["+s.members+s.positive+"]")
 	}
 	for _, set := range s.negated {
-		all = append(all, "(?:(?!["+strings.ToLower(set[:2])+set[2:]+"])"+anything+")") // what it would join to one class again is written otherwise
+		all = append(all, "(?:(?!["+set+"])"+anything+")")
 	}
 	all = append(all, s.classes...)
 	switch len(all) {

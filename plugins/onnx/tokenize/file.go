@@ -3,10 +3,13 @@
 package tokenize
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"unicode/utf8"
 )
 
 // part is one of the file's steps; which members count depends on the type.
@@ -39,13 +42,16 @@ type part struct {
 	Scheme      string `json:"prepend_scheme"`
 	Split       *bool  `json:"split"`
 
-	// Split (with Pattern), Punctuation and Digits.
+	// Split (with Pattern), Punctuation, Digits, CharDelimiterSplit and FixedLength.
 	Behavior   string `json:"behavior"`
 	Invert     bool   `json:"invert"`
 	Individual bool   `json:"individual_digits"`
+	Delimiter  string `json:"delimiter"`
+	Length     *int   `json:"length"`
 
 	// TemplateProcessing, BertProcessing and RobertaProcessing.
-	Single        []map[string]templateMember `json:"single"`
+	Single        []templateMember `json:"single"`
+	Pair          []templateMember `json:"pair"`
 	SpecialTokens map[string]struct {
 		IDs []int64 `json:"ids"`
 	} `json:"special_tokens"`
@@ -53,13 +59,21 @@ type part struct {
 	Cls pair `json:"cls"`
 }
 
+const typeSequence = "Sequence"
+
 // pattern is what Replace and Split look for.
 type pattern struct {
 	String *string `json:"String"`
 	Regex  *string `json:"Regex"`
 }
 
+// templateMember is a token of a template, or one of the texts.
 type templateMember struct {
+	SpecialToken *named `json:"SpecialToken"`
+	Sequence     *named `json:"Sequence"`
+}
+
+type named struct {
 	ID   string `json:"id"`
 	Type int64  `json:"type_id"`
 }
@@ -90,7 +104,7 @@ func both(text []byte, first, second any) error {
 	return errors.Join(json.Unmarshal(members[0], first), json.Unmarshal(members[1], second))
 }
 
-// merge is "a b" or ["a", "b"].
+// merge is "a b" or ["a", "b"]. The first line of merges.txt, #version, which some files have among them, is an empty one.
 type merge [2]string
 
 // UnmarshalJSON reads either form.
@@ -104,8 +118,11 @@ func (m *merge) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &joined); err != nil {
 		return err
 	}
+	if strings.HasPrefix(joined, "#version") {
+		return nil
+	}
 	a, b, ok := strings.Cut(joined, " ")
-	if !ok {
+	if !ok || strings.Contains(b, " ") {
 		return fmt.Errorf("the merge %q is not two tokens", joined)
 	}
 	m[0], m[1] = a, b
@@ -113,17 +130,45 @@ func (m *merge) UnmarshalJSON(text []byte) error {
 }
 
 type file struct {
+	Version    *string `json:"version"`
 	Truncation *struct {
-		MaxLength int `json:"max_length"`
+		MaxLength int    `json:"max_length"`
+		Direction string `json:"direction"`
 	} `json:"truncation"`
-	Padding *struct {
-		ID int64 `json:"pad_id"`
-	} `json:"padding"`
-	AddedTokens   []added `json:"added_tokens"`
-	Normalizer    *part   `json:"normalizer"`
-	PreTokenizer  *part   `json:"pre_tokenizer"`
-	PostProcessor *part   `json:"post_processor"`
-	Model         model   `json:"model"`
+	Padding       *padding `json:"padding"`
+	AddedTokens   []added  `json:"added_tokens"`
+	Normalizer    *part    `json:"normalizer"`
+	PreTokenizer  *part    `json:"pre_tokenizer"`
+	PostProcessor *part    `json:"post_processor"`
+	Model         model    `json:"model"`
+}
+
+type padding struct {
+	Strategy  fixedLength `json:"strategy"`
+	Direction string      `json:"direction"`
+	Multiple  *int        `json:"pad_to_multiple_of"`
+	ID        int64       `json:"pad_id"`
+	Type      int64       `json:"pad_type_id"`
+}
+
+// fixedLength is 0 for "BatchLongest", and n for {"Fixed": n}.
+type fixedLength int
+
+// UnmarshalJSON reads either form.
+func (l *fixedLength) UnmarshalJSON(text []byte) error {
+	var name string
+	if json.Unmarshal(text, &name) == nil {
+		if name != "" && name != "BatchLongest" {
+			return fmt.Errorf("the strategy %q of its padding is not known here", name)
+		}
+		return nil
+	}
+	var fixed struct{ Fixed int }
+	if err := json.Unmarshal(text, &fixed); err != nil {
+		return err
+	}
+	*l = fixedLength(fixed.Fixed)
+	return nil
 }
 
 // model is the file's model: which members count depends on the type.
@@ -139,10 +184,14 @@ type model struct {
 	FuseUnknown  bool            `json:"fuse_unk"`
 	ByteFallback bool            `json:"byte_fallback"`
 	IgnoreMerges bool            `json:"ignore_merges"`
+	Dropout      float64         `json:"dropout"` // what part of the merges is left out by chance; null: none
 }
 
 // Parse reads a tokenizer.json. Steps that are not known are an error: their tokens would be wrong.
 func Parse(text []byte) (*Tokenizer, error) {
+	if !utf8.Valid(text) {
+		return nil, errors.New("tokenizer.json is not UTF-8")
+	}
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
@@ -155,6 +204,9 @@ func Parse(text []byte) (*Tokenizer, error) {
 }
 
 func build(f *file) (*Tokenizer, error) {
+	if f.Version != nil && *f.Version != "1.0" {
+		return nil, fmt.Errorf("its version is %q, and 1.0 is known here", *f.Version)
+	}
 	t := &Tokenizer{}
 	vocab, err := f.Model.vocabulary()
 	if err != nil {
@@ -166,36 +218,74 @@ func build(f *file) (*Tokenizer, error) {
 	if err := errors.Join(t.normalizer(f.Normalizer), t.preTokenizer(f.PreTokenizer), t.postProcessor(f.PostProcessor)); err != nil {
 		return nil, err
 	}
-	for _, a := range f.AddedTokens {
-		if a.Normalized {
-			a.Content, _ = t.normalized(a.Content, false)
-			t.later.add(a)
-		} else {
-			t.raw.add(a)
+	ids, err := t.addTokens(f.AddedTokens, &vocab)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.lengths(f, vocab.ids, ids)
+}
+
+// lengths reads how texts are cut, and filled up.
+func (t *Tokenizer) lengths(f *file, ids ...map[string]int64) error {
+	if f.Truncation != nil {
+		if t.MaxLength = f.Truncation.MaxLength; t.MaxLength < 0 {
+			return fmt.Errorf("its truncation is to %d tokens", t.MaxLength)
+		}
+		var err error
+		if t.cutLeft, err = isLeft(f.Truncation.Direction); err != nil {
+			return fmt.Errorf("its truncation: %w", err)
 		}
 	}
-	if f.Truncation != nil {
-		t.MaxLength = f.Truncation.MaxLength
+	if p := f.Padding; p != nil {
+		t.Padding = Padding{ID: p.ID, Type: p.Type, Fixed: int(p.Strategy)}
+		if p.Multiple != nil {
+			t.Padding.Multiple = *p.Multiple
+		}
+		var err error
+		if t.Padding.Left, err = isLeft(p.Direction); err != nil {
+			return fmt.Errorf("its padding: %w", err)
+		}
+		if t.Padding.Fixed > maxPadding || t.Padding.Multiple > maxPadding {
+			return fmt.Errorf("its padding makes each text longer than %d tokens", maxPadding)
+		}
+		return nil
 	}
 	for _, name := range []string{"<pad>", "[PAD]"} {
-		if id, ok := vocab.ids[name]; ok {
-			t.Pad = id
+		for _, all := range ids {
+			if id, ok := all[name]; ok {
+				t.Padding.ID = id
+			}
 		}
 	}
-	if f.Padding != nil {
-		t.Pad = f.Padding.ID
+	return nil
+}
+
+// maxPadding bounds what a file may fill each text up to.
+const maxPadding = 1 << 20
+
+func isLeft(direction string) (bool, error) {
+	switch direction {
+	case "", "Right":
+		return false, nil
+	case "Left":
+		return true, nil
 	}
-	return t, nil
+	return false, fmt.Errorf("the direction %q is neither Left nor Right", direction)
 }
 
 // vocabulary has the numbers of tokens, and for Unigram how likely each is.
 type vocabulary struct {
 	ids    map[string]int64
 	scores []float64
+	size   int
 }
 
 func (m *model) vocabulary() (vocabulary, error) {
 	var v vocabulary
+	listed := bytes.HasPrefix(bytes.TrimSpace(m.Vocab), []byte("["))
+	if m.Type == "" {
+		m.Type = m.inferred(listed)
+	}
 	if m.Type == "Unigram" {
 		var all []scored
 		if err := json.Unmarshal(m.Vocab, &all); err != nil {
@@ -205,40 +295,63 @@ func (m *model) vocabulary() (vocabulary, error) {
 		for i := range all {
 			v.ids[all[i].token], v.scores[i] = int64(i), all[i].score
 		}
+		v.size = len(all)
 	} else if len(m.Vocab) > 0 {
 		if err := json.Unmarshal(m.Vocab, &v.ids); err != nil {
 			return v, fmt.Errorf("the vocabulary: %w", err)
 		}
+		v.size = len(v.ids)
 	}
 	if len(v.ids) == 0 {
 		return v, errors.New("it has no vocabulary")
 	}
+	for token, id := range v.ids {
+		if id < 0 || id > math.MaxUint32 {
+			return v, fmt.Errorf("the vocabulary: the number %d of the token %q is not from 0 to %d", id, token, uint32(math.MaxUint32))
+		}
+	}
 	return v, nil
 }
 
-// unknown gives the number of the token for what is not in the vocabulary, -1 for none.
-func (m *model) unknown(v *vocabulary) (int64, error) {
+// inferred finds the type of a model by its members: files of early versions do not name it.
+func (m *model) inferred(listed bool) string {
+	switch {
+	case listed:
+		return "Unigram"
+	case m.Merges != nil:
+		return "BPE"
+	case m.Prefix != nil && m.MaxChars != nil:
+		return "WordPiece"
+	}
+	return "WordLevel"
+}
+
+// What unknown gives when there is no token.
+const (
+	noUnknown      = -1 // none is named
+	missingUnknown = -2 // the one that is named is not in the vocabulary, which only matters once it is needed
+)
+
+// unknown gives the number of the token for what is not in the vocabulary.
+func (m *model) unknown(v *vocabulary) int64 {
 	if m.Unknown == nil {
-		return -1, nil
+		return noUnknown
 	}
 	id, ok := v.ids[*m.Unknown]
 	if !ok {
-		return -1, fmt.Errorf("the token %q for what is unknown is not in the vocabulary", *m.Unknown)
+		return missingUnknown
 	}
-	return id, nil
+	return id
 }
 
 // words makes what finds the tokens of a word.
 func (m *model) words(v vocabulary) (words, error) {
-	unknown, err := m.unknown(&v)
-	if err != nil {
-		return nil, err
-	}
+	unknown := m.unknown(&v)
 	switch m.Type {
 	case "WordPiece":
 		return newWordPiece(m, v.ids, unknown)
 	case "WordLevel":
-		if unknown < 0 {
+		if unknown == noUnknown {
 			return nil, errors.New("WordLevel needs unk_token")
 		}
 		return wordLevel{v.ids, unknown}, nil
@@ -255,47 +368,4 @@ func flag(b *bool, otherwise bool) bool {
 		return otherwise
 	}
 	return *b
-}
-
-func (t *Tokenizer) postProcessor(p *part) error {
-	if p == nil {
-		return nil
-	}
-	switch p.Type {
-	case "Sequence":
-		for i := range p.Processors {
-			if err := t.postProcessor(&p.Processors[i]); err != nil {
-				return err
-			}
-		}
-	case "ByteLevel": // it moves offsets, which nobody asks for
-	case "BertProcessing", "RobertaProcessing":
-		t.before, t.after = []int64{p.Cls.id}, []int64{p.Sep.id}
-	case "TemplateProcessing":
-		return t.template(p)
-	default:
-		return fmt.Errorf("its post-processor %q is not known here", p.Type)
-	}
-	return nil
-}
-
-// template reads what comes before and after a text.
-func (t *Tokenizer) template(p *part) error {
-	seen := false
-	for _, member := range p.Single {
-		if _, ok := member["Sequence"]; ok {
-			seen = true
-			continue
-		}
-		special, ok := p.SpecialTokens[member["SpecialToken"].ID]
-		if !ok {
-			return fmt.Errorf("the token %q of its template is not among its special tokens", member["SpecialToken"].ID)
-		}
-		if seen {
-			t.after = append(t.after, special.IDs...)
-		} else {
-			t.before = append(t.before, special.IDs...)
-		}
-	}
-	return nil
 }

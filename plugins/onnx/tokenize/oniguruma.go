@@ -139,8 +139,8 @@ func (o *oniguruma) group() (around bool, err error) {
 				break
 			}
 		}
-		if !around {
-			return false, errors.New("of groups (…), (?:…), (?i:…), (?-i:…), (?>…), (?=…), (?!…), (?<=…) and (?<!…) are known here")
+		if !around && !o.named() {
+			return false, errors.New("of groups (…), (?:…), (?i:…), (?-i:…), (?>…), (?=…), (?!…), (?<=…), (?<!…) and (?<name>…) are known here")
 		}
 	}
 	if err := o.alternatives(); err != nil {
@@ -152,6 +152,22 @@ func (o *oniguruma) group() (around bool, err error) {
 	o.write(")")
 	o.fold = fold
 	return around, nil
+}
+
+// named reads ?<name> of a group. Nobody asks for it by its name.
+func (o *oniguruma) named() bool {
+	length := slices.Index(o.in[o.at:], '>')
+	if !strings.HasPrefix(string(o.in[o.at:min(o.at+2, len(o.in))]), "?<") || length < 3 {
+		return false
+	}
+	for _, c := range o.in[o.at+2 : o.at+length] {
+		if c != '_' && (c > unicode.MaxASCII || !unicode.IsLetter(c)) {
+			return false
+		}
+	}
+	o.at += length + 1
+	o.write("(?:")
+	return true
 }
 
 // quantifier reads how often an atom, which was written at start, may come.
@@ -267,8 +283,27 @@ const (
 	noWord  = "[^" + wordSet + `\xb2\xb3\xb9\xbc-\xbe]`
 )
 
-// sets are the classes that a letter behind a backslash stands for, without their brackets.
-var sets = map[rune]string{'s': `\s`, 'S': `\S`, 'd': `\p{Nd}`, 'D': `\P{Nd}`, 'w': wordSet} //nolint:gochecknoglobals // a table, never changed
+// set is what stands in the brackets of a class, or all but that.
+type set struct {
+	members string
+	negated bool
+}
+
+// sets are the classes that a letter behind a backslash stands for.
+var sets = map[rune]set{ //nolint:gochecknoglobals // a table, never changed
+	's': {`\s`, false}, 'S': {`\s`, true}, 'd': {`\p{Nd}`, false}, 'D': {`\p{Nd}`, true}, 'w': {wordSet, false}, 'h': {hexDigits, false}, 'H': {hexDigits, true},
+}
+
+const (
+	hexDigits  = "0-9A-Fa-f"
+	alphabetic = `\p{L}\p{Nl}\p{Other_Alphabetic}` + "\u0363-\u036f\u1dd3-\u1de6" // the last ones since Unicode 16
+)
+
+// posixSets are those that have a name: [:name:], and but for punct and word \p{name} as well.
+var posixSets = map[string]string{ //nolint:gochecknoglobals // a table, never changed
+	"alnum": alphabetic + `\p{Nd}`, "alpha": alphabetic, "ascii": `\x00-\x7f`, "blank": `\p{Zs}\t`, "cntrl": `\p{Cc}`, "digit": `\p{Nd}`,
+	"lower": `\p{Ll}\p{Other_Lowercase}`, "upper": `\p{Lu}\p{Other_Uppercase}`, "punct": `\p{P}\p{S}`, "space": `\s`, "xdigit": hexDigits, "word": wordSet,
+}
 
 // controls are the characters that a letter behind a backslash stands for.
 var controls = map[rune]rune{'t': '\t', 'n': '\n', 'r': '\r', 'f': '\f', 'v': '\v', 'a': '\a', 'e': '\x1b'} //nolint:gochecknoglobals // a table, never changed
@@ -292,42 +327,46 @@ func (o *oniguruma) escape() (around bool, err error) {
 		o.write(map[rune]string{'w': word, 'W': noWord, 'R': `(?>\r\n|[\n\x0b\f\r\x85` + "\u2028\u2029])"}[c])
 		return false, nil
 	}
-	set, one, err := o.escaped()
+	found, one, err := o.escaped()
 	switch {
 	case err != nil:
 		return false, err
-	case set == "":
+	case found.members == "":
 		return false, o.literal(one)
 	}
 	o.run = 0
-	o.write("[" + set + "]")
+	if found.negated {
+		o.write("[^" + found.members + "]")
+	} else {
+		o.write("[" + found.members + "]")
+	}
 	return false, nil
 }
 
 // escaped reads what stands behind a backslash inside and outside of classes alike: a set of characters, or one of them.
-func (o *oniguruma) escaped() (set string, one rune, err error) {
+func (o *oniguruma) escaped() (found set, one rune, err error) {
 	if o.at >= len(o.in) {
-		return "", 0, errors.New("a backslash at the end")
+		return set{}, 0, errors.New("a backslash at the end")
 	}
 	c := o.in[o.at]
 	o.at++
-	if set, ok := sets[c]; ok {
-		return set, 0, nil
+	if found, ok := sets[c]; ok {
+		return found, 0, nil
 	}
 	if r, ok := controls[c]; ok {
-		return "", r, nil
+		return set{}, r, nil
 	}
 	switch {
 	case c == 'p' || c == 'P':
-		set, err := o.property(c == 'P')
-		return set, 0, err
+		found, err = o.property(c == 'P')
+		return found, 0, err
 	case c == 'x' || c == 'u':
 		one, err = o.hex(c)
-		return "", one, err
+		return set{}, one, err
 	case c > unicode.MaxASCII || unicode.IsLetter(c) || unicode.IsDigit(c):
-		return "", 0, fmt.Errorf(`\%c is not known here`, c)
+		return set{}, 0, fmt.Errorf(`\%c is not known here`, c)
 	}
-	return "", c, nil
+	return set{}, c, nil
 }
 
 // hex reads the number of a character: \xHH, \x{H…} or \uHHHH.
@@ -354,44 +393,44 @@ func (o *oniguruma) hex(kind rune) (rune, error) {
 	return rune(n), nil
 }
 
-// property reads {Name} behind \p or \P: a category or a script of Unicode.
-func (o *oniguruma) property(negated bool) (string, error) {
-	const unknown = `\p wants the name of a category (L, Lu, …) or of a script (Han, …) in braces`
+// property reads {Name} behind \p or \P: a category, a script, or a set with a name.
+func (o *oniguruma) property(negated bool) (set, error) {
+	const unknown = `\p wants the name of a category (L, Lu, …), of a script (Han, …) or of a set (Alpha, …) in braces`
 	length := slices.Index(o.in[o.at:], '}')
 	if length < 1 || o.in[o.at] != '{' {
-		return "", errors.New(unknown)
+		return set{}, errors.New(unknown)
 	}
 	name, not := strings.CutPrefix(string(o.in[o.at+1:o.at+length]), "^")
 	o.at += length + 1
 	if o.fold {
-		return "", errors.New(`\p where capitals do not count`)
+		return set{}, errors.New(`\p where capitals do not count`)
 	}
-	escape := `\p{`
-	if negated != not {
-		escape = `\P{`
+	if members, ok := property(name); ok {
+		return set{members, negated != not}, nil
 	}
-	if canonical, ok := propertyName(name); ok {
-		return escape + canonical + "}", nil
-	}
-	return "", fmt.Errorf("%s, and not %q", unknown, name)
+	return set{}, fmt.Errorf("%s, and not %q", unknown, name)
 }
 
-// propertyName finds a property: capitals, blanks, hyphens and low lines do not count.
-func propertyName(name string) (string, bool) {
+// property finds a property: capitals, blanks, hyphens and low lines do not count.
+func property(name string) (members string, ok bool) {
 	key := func(s string) string {
 		return strings.NewReplacer(" ", "", "_", "", "-", "").Replace(strings.ToLower(s))
 	}
-	if short, ok := categories[key(name)]; ok {
-		return short, true
+	wanted := key(name)
+	if members, ok := posixSets[wanted]; ok && wanted != "punct" && wanted != "word" {
+		return members, true
+	}
+	if short, ok := categories[wanted]; ok {
+		return `\p{` + short + "}", true
 	}
 	for category := range unicode.Categories {
-		if key(category) == key(name) && len(category) <= 2 && category != "C" && category != "Cn" && category != "LC" {
-			return category, true
+		if key(category) == wanted && len(category) <= 2 && category != "C" && category != "Cn" && category != "LC" {
+			return `\p{` + category + "}", true
 		}
 	}
 	for script := range unicode.Scripts {
-		if key(script) == key(name) {
-			return script, true
+		if key(script) == wanted {
+			return `\p{` + script + "}", true
 		}
 	}
 	return "", false
@@ -401,5 +440,5 @@ var categories = map[string]string{ //nolint:gochecknoglobals // a table, never 
 	"letter": "L", "uppercaseletter": "Lu", "lowercaseletter": "Ll", "titlecaseletter": "Lt", "modifierletter": "Lm", "otherletter": "Lo",
 	"mark": "M", "nonspacingmark": "Mn", "spacingmark": "Mc", "enclosingmark": "Me",
 	"number": "N", "decimalnumber": "Nd", "letternumber": "Nl", "othernumber": "No",
-	"punctuation": "P", "symbol": "S", "separator": "Z", "cc": "Cc", "cf": "Cf", "control": "Cc", "format": "Cf",
+	"punctuation": "P", "punct": "P", "symbol": "S", "separator": "Z", "cc": "Cc", "cf": "Cf", "control": "Cc", "format": "Cf",
 }

@@ -34,7 +34,9 @@ type finder func(text string, until time.Time) ([]section, error)
 // finderOf reads a pattern of the file: a text, or a regular expression.
 func finderOf(p *pattern) (finder, error) {
 	switch {
-	case p.String != nil && *p.String != "":
+	case p.String != nil && *p.String == "":
+		return between, nil
+	case p.String != nil:
 		return textFinder(*p.String), nil
 	case p.Regex == nil:
 		return nil, errors.New("it has no pattern")
@@ -65,6 +67,16 @@ func textFinder(wanted string) finder {
 			all = append(all, section{done - len(wanted), done, true})
 		}
 	}
+}
+
+// between finds the places between characters, and those before and behind all.
+func between(text string, _ time.Time) ([]section, error) {
+	all := make([]section, 0, 2*len(text)+1)
+	for at, r := range text {
+		end := at + utf8.RuneLen(r)
+		all = append(all, section{at, at, true}, section{at, end, false})
+	}
+	return append(all, section{len(text), len(text), true}), nil
 }
 
 // runeFinder finds each character of a kind.
@@ -139,7 +151,7 @@ func behaviourOf(name string) (behaviour, error) {
 			}
 			return kept
 		}, nil
-	case "Isolated":
+	case isolated:
 		return func(all []section) []section { return all }, nil
 	case "Contiguous":
 		return contiguous, nil
@@ -211,41 +223,41 @@ func splitStep(find finder, name string, invert bool) (split, error) {
 		var pieces []piece
 		for _, s := range join(all) {
 			if s.begin < s.end {
-				pieces = append(pieces, piece{p.text[s.begin:s.end], p.first && s.begin == 0})
+				pieces = append(pieces, p.part(s.begin, s.end))
 			}
 		}
 		return pieces, nil
 	}, nil
 }
 
-func (t *Tokenizer) splitPattern(p *part) error {
+func splitPattern(p *part) (split, error) {
 	find, err := finderOf(&p.Pattern)
 	if err == nil {
-		var step split
-		if step, err = splitStep(find, p.Behavior, p.Invert); err == nil {
-			t.split = append(t.split, step)
-			return nil
+		var do split
+		if do, err = splitStep(find, p.Behavior, p.Invert); err == nil {
+			return do, nil
 		}
 	}
-	return fmt.Errorf("its pre-tokenizer Split: %w", err)
+	return nil, fmt.Errorf("its pre-tokenizer Split: %w", err)
 }
 
 // splitKind is Digits and Punctuation.
-func (t *Tokenizer) splitKind(p *part) error {
+func splitKind(p *part) (split, error) {
 	is, name := unicode.IsNumber, "Contiguous"
 	switch {
 	case p.Type == "Punctuation":
 		is, name = isPunctuation, p.Behavior
 		if name == "" {
-			name = "Isolated"
+			name = isolated
 		}
 	case p.Individual:
-		name = "Isolated"
+		name = isolated
 	}
-	step, err := splitStep(runeFinder(is), name, false)
+	do, err := splitStep(runeFinder(is), name, false)
 	if err != nil {
-		return fmt.Errorf("its pre-tokenizer %s: %w", p.Type, err)
+		return nil, fmt.Errorf("its pre-tokenizer %s: %w", p.Type, err)
 	}
-	t.split = append(t.split, step)
-	return nil
+	return do, nil
 }
+
+const isolated = "Isolated"

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/clipperhouse/uax29/v2/graphemes"
 )
@@ -15,7 +17,7 @@ type charsMap struct {
 }
 
 // precompiled reads a charsMap: the size of the trie, the trie, the texts.
-func precompiled(data []byte) (func(string) string, error) {
+func precompiled(data []byte) (step, error) {
 	if len(data) < 4 {
 		return nil, errors.New("its normalizer Precompiled has no precompiled_charsmap")
 	}
@@ -27,32 +29,92 @@ func precompiled(data []byte) (func(string) string, error) {
 	for i := range m.units {
 		m.units[i] = binary.LittleEndian.Uint32(data[4+4*i:])
 	}
-	return m.normalize, nil
+	return m.normalized, nil
 }
 
 // longCluster is a length in bytes from which on a character that readers see as one is replaced in parts only.
 const longCluster = 6
 
-func (m *charsMap) normalize(s string) string {
+// normalized replaces what the trie has. Where it makes nothing of a character, all that follows counts as standing one character before where it does, and the first
+// one that is left as the first: so it is there.
+func (m *charsMap) normalized(p piece, _ time.Time) (piece, error) {
 	var b strings.Builder
-	b.Grow(len(s))
-	for clusters := graphemes.FromString(s); clusters.Next(); {
+	b.Grow(len(p.text))
+	trail := lag{in: p.text, first: p.first}
+	changed := false
+	replace := func(from string) bool {
+		text, ok := m.of(from)
+		if ok {
+			changed = true
+			b.WriteString(text)
+			trail.replaced(from, text)
+		}
+		return ok
+	}
+	for clusters := graphemes.FromString(p.text); clusters.Next(); {
 		cluster := clusters.Value()
-		if len(cluster) < longCluster {
-			if text, ok := m.of(cluster); ok {
-				b.WriteString(text)
-				continue
-			}
+		if len(cluster) < longCluster && replace(cluster) {
+			continue
 		}
 		for _, r := range cluster {
-			if text, ok := m.of(string(r)); ok {
-				b.WriteString(text)
-			} else {
+			if !replace(string(r)) {
 				b.WriteRune(r)
+				trail.replaced(string(r), string(r))
 			}
 		}
 	}
-	return strings.ToValidUTF8(b.String(), "\ufffd")
+	if !changed {
+		return p, nil
+	}
+	return piece{strings.ToValidUTF8(b.String(), "\ufffd"), trail.lead()}, nil
+}
+
+// lag follows which character of a text each character of what is made of it counts as standing for.
+type lag struct {
+	in    string
+	first int
+	made  []made // only as long as the first character may matter
+}
+
+// made is a character that was made: its length in bytes, and how many characters it takes from the text. One that takes none stands for the same as the one before it.
+type made struct{ size, takes int }
+
+func (l *lag) replaced(from, text string) {
+	if l.first == 0 {
+		return
+	}
+	before := len(l.made)
+	for _, r := range text {
+		l.made = append(l.made, made{utf8.RuneLen(r), 1})
+	}
+	surplus := utf8.RuneCountInString(from) - (len(l.made) - before)
+	for i := len(l.made) - 1; surplus < 0 && i >= before; i-- {
+		l.made[i].takes = 0
+		surplus++
+	}
+	if surplus > 0 && len(l.made) > 0 {
+		l.made[len(l.made)-1].takes += surplus
+	}
+}
+
+// lead gives how many bytes of what was made stand for the first character of the whole text.
+func (l *lag) lead() int {
+	length, at := 0, 0
+	for _, m := range l.made {
+		stands := at
+		if m.takes == 0 {
+			stands = at - 1
+		}
+		if stands >= l.first {
+			break
+		}
+		length += m.size
+		for range m.takes {
+			_, size := utf8.DecodeRuneInString(l.in[at:])
+			at += size
+		}
+	}
+	return length
 }
 
 // of gives what replaces a character: what the trie has for the shortest beginning of it, as everybody does.

@@ -12,100 +12,177 @@ func (t *Tokenizer) preTokenizer(p *part) error {
 	if p == nil {
 		return nil
 	}
-	switch p.Type {
-	case "Sequence":
+	if p.Type == typeSequence {
 		for i := range p.PreTokenizers {
 			if err := t.preTokenizer(&p.PreTokenizers[i]); err != nil {
 				return err
 			}
 		}
-	case "BertPreTokenizer":
-		t.split = append(t.split, into(splitBERT))
-	case "Whitespace":
-		t.split = append(t.split, into(splitWords))
-	case "WhitespaceSplit":
-		t.split = append(t.split, into(strings.Fields))
-	case "ByteLevel":
-		if flag(p.PrefixSpace, true) {
-			t.split = append(t.split, into(func(s string) []string {
-				if strings.HasPrefix(s, " ") {
-					return []string{s}
-				}
-				return []string{" " + s}
-			}))
-		}
-		if flag(p.UseRegex, true) {
-			t.split = append(t.split, into(splitGPT2))
-		}
-		t.split = append(t.split, into(byteLevel))
-	case "Metaspace":
-		return t.metaspace(p)
-	case "Split":
-		return t.splitPattern(p)
-	case "Digits", "Punctuation":
-		return t.splitKind(p)
-	default:
-		return fmt.Errorf("its pre-tokenizer %q is not known here", p.Type)
+		return nil
 	}
+	steps, err := splitSteps(p)
+	if err != nil {
+		return err
+	}
+	t.first = t.first || p.Type == typeMetaspace && p.Scheme == schemeFirst
+	t.split = append(t.split, steps...)
 	return nil
 }
 
-// into makes a step of a function for which it does not matter where a piece begins.
+const typeMetaspace = "Metaspace"
+
+func splitSteps(p *part) ([]split, error) {
+	switch p.Type {
+	case "BertPreTokenizer":
+		return []split{into(splitBERT)}, nil
+	case "Whitespace":
+		return []split{into(splitWords)}, nil
+	case "WhitespaceSplit":
+		return []split{into(strings.Fields)}, nil
+	case "ByteLevel":
+		return byteLevel(p), nil
+	case typeMetaspace:
+		do, err := metaspace(p)
+		return []split{do}, err
+	case "Split":
+		do, err := splitPattern(p)
+		return []split{do}, err
+	case "Digits", "Punctuation":
+		do, err := splitKind(p)
+		return []split{do}, err
+	case "CharDelimiterSplit":
+		do, err := splitDelimiter(p)
+		return []split{do}, err
+	case "FixedLength":
+		do, err := fixed(p)
+		return []split{do}, err
+	case "UnicodeScripts":
+		return []split{scriptsOf(scriptTable).split}, nil
+	}
+	return nil, fmt.Errorf("its pre-tokenizer %q is not known here", p.Type)
+}
+
+// into makes a step of a function that gives parts of a text, in order.
 func into(parts func(string) []string) split {
 	return func(p piece, _ time.Time) ([]piece, error) {
 		texts := parts(p.text)
 		pieces := make([]piece, len(texts))
+		at := 0
 		for i, text := range texts {
-			pieces[i] = piece{text, p.first && i == 0 && strings.HasPrefix(p.text, text)}
+			pieces[i].text = text
+			if at < p.first {
+				at += strings.Index(p.text[at:], text)
+				pieces[i] = p.part(at, at+len(text))
+				at += len(text)
+			}
 		}
 		return pieces, nil
 	}
 }
 
+// byteLevel puts a blank before a text, splits it as GPT-2 does, and writes its bytes as letters.
+func byteLevel(p *part) (steps []split) {
+	if flag(p.PrefixSpace, true) {
+		steps = append(steps, func(p piece, _ time.Time) ([]piece, error) {
+			if strings.HasPrefix(p.text, " ") {
+				return []piece{p}, nil
+			}
+			return []piece{p.behind(" ")}, nil
+		})
+	}
+	if flag(p.UseRegex, true) {
+		steps = append(steps, into(splitGPT2))
+	}
+	toLetters := each(bytesAsLetters)
+	return append(steps, func(p piece, until time.Time) ([]piece, error) {
+		p, err := toLetters(p, until)
+		return []piece{p}, err
+	})
+}
+
+// Which texts Metaspace puts a blank before.
+const (
+	schemeAlways = "always"
+	schemeFirst  = "first" // that with the first character
+	schemeNever  = "never"
+)
+
 // metaspace writes blanks as SentencePiece does, with one before the text, and makes a piece of each and what follows it.
-func (t *Tokenizer) metaspace(p *part) error {
+func metaspace(p *part) (split, error) {
 	blank := p.Replacement
 	if utf8.RuneCountInString(blank) != 1 {
-		return fmt.Errorf("its Metaspace replaces blanks by %q, which is not one character", blank)
+		return nil, fmt.Errorf("its Metaspace replaces blanks by %q, which is not one character", blank)
 	}
 	scheme := p.Scheme
 	if scheme == "" {
-		scheme = "always"
+		scheme = schemeAlways
 		if !flag(p.PrefixSpace, true) {
-			scheme = "never"
+			scheme = schemeNever
 		}
 	}
-	if scheme != "always" && scheme != "first" && scheme != "never" {
-		return fmt.Errorf("its Metaspace has the prepend_scheme %q, which is not known here", scheme)
+	if scheme != schemeAlways && scheme != schemeFirst && scheme != schemeNever {
+		return nil, fmt.Errorf("its Metaspace has the prepend_scheme %q, which is not known here", scheme)
 	}
-	t.first = t.first || scheme == "first"
 	whole := !flag(p.Split, true)
-	t.split = append(t.split, func(p piece, _ time.Time) ([]piece, error) {
-		text := strings.ReplaceAll(p.text, " ", blank)
-		if (scheme == "always" || scheme == "first" && p.first) && !strings.HasPrefix(text, blank) {
-			text = blank + text
+	write := each(func(s string) string { return strings.ReplaceAll(s, " ", blank) })
+	return func(p piece, until time.Time) ([]piece, error) {
+		p, err := write(p, until)
+		if err != nil {
+			return nil, err
+		}
+		if (scheme == schemeAlways || scheme == schemeFirst && p.first > 0) && !strings.HasPrefix(p.text, blank) {
+			p = p.behind(blank)
 		}
 		if whole {
-			return []piece{{text, p.first}}, nil
+			return []piece{p}, nil
 		}
 		var pieces []piece
-		for text != "" {
-			end := len(text)
-			_, size := utf8.DecodeRuneInString(text)
-			if next := strings.Index(text[size:], blank); next >= 0 {
-				end = size + next
+		for begin := 0; begin < len(p.text); {
+			end := len(p.text)
+			_, size := utf8.DecodeRuneInString(p.text[begin:])
+			if next := strings.Index(p.text[begin+size:], blank); next >= 0 {
+				end = begin + size + next
 			}
-			pieces = append(pieces, piece{text[:end], p.first && len(pieces) == 0})
-			text = text[end:]
+			pieces = append(pieces, p.part(begin, end))
+			begin = end
 		}
 		return pieces, nil
-	})
-	return nil
+	}, nil
 }
 
-func isPunctuation(r rune) bool {
-	return r < unicode.MaxASCII && (unicode.IsPunct(r) || unicode.IsSymbol(r)) || unicode.IsPunct(r)
+// splitDelimiter splits at a character, which goes.
+func splitDelimiter(p *part) (split, error) {
+	delimiter, size := utf8.DecodeRuneInString(p.Delimiter)
+	if size == 0 || size != len(p.Delimiter) {
+		return nil, fmt.Errorf("its pre-tokenizer CharDelimiterSplit has the delimiter %q, which is not one character", p.Delimiter)
+	}
+	return splitStep(runeFinder(func(r rune) bool { return r == delimiter }), "Removed", false)
 }
+
+// fixed makes pieces of so many characters each.
+func fixed(p *part) (split, error) {
+	length := 5
+	if p.Length != nil {
+		length = *p.Length
+	}
+	if length < 1 {
+		return nil, fmt.Errorf("its pre-tokenizer FixedLength has the length %d, and at least 1 is needed", length)
+	}
+	return func(p piece, _ time.Time) ([]piece, error) {
+		var pieces []piece
+		begin, n := 0, 0
+		for at := range p.text {
+			if n == length {
+				pieces = append(pieces, p.part(begin, at))
+				begin, n = at, 0
+			}
+			n++
+		}
+		return append(pieces, p.part(begin, len(p.text))), nil
+	}, nil
+}
+
+func isPunctuation(r rune) bool { return unicode.Is(punctuation(), r) }
 
 // splitBERT splits at blanks, and makes a word of each sign of punctuation.
 func splitBERT(s string) []string {
@@ -201,15 +278,6 @@ func gpt2Kind(r rune) int {
 		return 2
 	}
 	return 3
-}
-
-// byteLevel writes each byte as a letter that can be seen, as GPT-2's vocabulary has it.
-func byteLevel(s string) []string {
-	var b strings.Builder
-	for i := range len(s) {
-		b.WriteRune(letters[s[i]])
-	}
-	return []string{b.String()}
 }
 
 var letters = byteLetters() //nolint:gochecknoglobals // a table, never changed

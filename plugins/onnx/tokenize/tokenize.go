@@ -1,6 +1,7 @@
 package tokenize
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -9,87 +10,146 @@ import (
 
 // Tokenizer is safe for concurrent use.
 type Tokenizer struct {
-	MaxLength int   // tokens that a text is cut to, those around it among them; 0: not by the file
-	Pad       int64 // what shorter texts are filled up with
+	MaxLength int // tokens that a text is cut to, those around it among them; 0: not by the file
+	Padding   Padding
 
-	raw, later    addedTokens // found in the text as it came, and in what the normalizer makes of it
-	normalize     []step
-	split         []split
-	first         bool    // whether a piece begins the text matters to one of split
-	before, after []int64 // tokens around a text
-	words         words
+	raw, later addedTokens // found in the text as it came, and in what the normalizer makes of it
+	normalize  []step
+	split      []split
+	first      bool // whether a piece begins the text matters to one of split
+	around     []place
+	specials   int  // tokens that come with a text: it is cut to the limit less these
+	cutLeft    bool // the end of a long text is kept, and not its beginning
+	words      words
 }
 
-// words finds the tokens of a word, and appends their numbers.
+// Padding is what shorter texts are filled up with, and where.
+type Padding struct {
+	ID, Type int64
+	Left     bool // it comes before the text
+	Fixed    int  // tokens that every text has at least; 0: as many as the longest
+	Multiple int  // what the number of tokens is a multiple of; 0: any number
+}
+
+// Length gives the number of tokens that texts have, the longest of which has so many, when they are filled up as the file says.
+func (p *Padding) Length(longest int) int {
+	length := max(longest, p.Fixed)
+	if p.Multiple > 0 && length%p.Multiple > 0 {
+		length += p.Multiple - length%p.Multiple
+	}
+	return length
+}
+
+// Encoded has the tokens of a text.
+type Encoded struct {
+	IDs   []int64
+	Types []int64 // what token_type_ids says of each; nil: all are 0
+}
+
+// ErrUnknown says that a text has something for which there is no token, and that there is none for what is unknown.
+var ErrUnknown = errors.New("the text has something that its tokenizer has no token for, and the tokenizer has none for what is unknown")
+
+// words finds the tokens of a word, and appends their numbers. The only error is ErrUnknown.
 type words interface {
-	tokens(ids []int64, word string) []int64
+	tokens(ids []int64, word string) ([]int64, error)
 }
 
-// step is one of a normalizer.
-type step struct {
-	do    func(string) string
-	blind bool // it takes what follows for the beginning of the text when it drops that
-}
+// step is one of a normalizer. It may not take longer than until.
+type step func(p piece, until time.Time) (piece, error)
 
 // split is one of the pre-tokenizers: it makes pieces of a piece, and may not take longer than until.
 type split func(p piece, until time.Time) ([]piece, error)
 
-// piece is a part of a text.
+// piece is a part of a text, as far as it has been made.
 type piece struct {
 	text  string
-	first bool // it begins where the text begins
+	first int // of its bytes, how many of the first ones stand for the first character of the whole text; 0 when that matters to nobody
 }
 
-// Encode gives the numbers of a text's tokens, with those around it, cut to limit tokens if limit is not 0. The only error is ErrTooLong.
-func (t *Tokenizer) Encode(text string, limit int) ([]int64, error) {
-	inner, err := t.tokens(strings.ToValidUTF8(text, "\ufffd"))
+// part gives a part of a piece.
+func (p piece) part(begin, end int) piece {
+	return piece{p.text[begin:end], max(0, min(p.first, end)-begin)}
+}
+
+// Encode gives the tokens of a text, with those around it, cut to limit tokens if limit is not 0. The only errors are ErrTooLong and ErrUnknown.
+func (t *Tokenizer) Encode(text string, limit int) (Encoded, error) {
+	most := limit
+	if t.cutLeft || limit <= 0 {
+		most = -1
+	}
+	inner, err := t.tokens(strings.ToValidUTF8(text, "\ufffd"), most)
 	if err != nil {
-		return nil, err
+		return Encoded{}, err
 	}
-	if room := limit - len(t.before) - len(t.after); limit > 0 && len(inner) > room {
-		inner = inner[:max(room, 0)]
+	if room := max(limit-t.specials, 0); limit > 0 && len(inner) > room {
+		if t.cutLeft {
+			inner = inner[len(inner)-room:]
+		} else {
+			inner = inner[:room]
+		}
 	}
-	all := make([]int64, 0, len(t.before)+len(inner)+len(t.after))
-	return append(append(append(all, t.before...), inner...), t.after...), nil
+	return t.surrounded(inner), nil
 }
 
-// tokens tokenizes what lies between the added tokens.
-func (t *Tokenizer) tokens(text string) ([]int64, error) {
+// tokens tokenizes what lies between the added tokens. It may stop once there are as many tokens as most, if that is not negative.
+func (t *Tokenizer) tokens(text string, most int) ([]int64, error) {
 	var ids []int64
 	until := time.Now().Add(textLimit)
 	for span := range t.raw.spans(text) {
+		if most >= 0 && len(ids) >= most {
+			break
+		}
 		if span.token != nil {
 			ids = append(ids, span.token.ID)
 			continue
 		}
-		part, first := t.normalized(text[span.begin:span.end], span.begin == 0)
-		for inner := range t.later.spans(part) {
-			if inner.token != nil {
-				ids = append(ids, inner.token.ID)
-				continue
+		p := piece{text: text[span.begin:span.end]}
+		if t.first && span.begin == 0 {
+			_, p.first = utf8.DecodeRuneInString(text)
+		}
+		p, err := t.normalized(p, until)
+		if err != nil {
+			return nil, err
+		}
+		if ids, err = t.inner(ids, p, most, until); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+// inner tokenizes a part of a text that has been normalized.
+func (t *Tokenizer) inner(ids []int64, p piece, most int, until time.Time) ([]int64, error) {
+	for span := range t.later.spans(p.text) {
+		if span.token != nil {
+			ids = append(ids, span.token.ID)
+			continue
+		}
+		pieces, err := t.pieces(p.part(span.begin, span.end), until)
+		if err != nil {
+			return nil, err
+		}
+		for _, word := range pieces {
+			if most >= 0 && len(ids) >= most {
+				return ids, nil
 			}
-			pieces, err := t.pieces(piece{part[inner.begin:inner.end], first && inner.begin == 0}, until)
-			if err != nil {
+			if ids, err = t.words.tokens(ids, word.text); err != nil {
 				return nil, err
-			}
-			for _, p := range pieces {
-				ids = t.words.tokens(ids, p.text)
 			}
 		}
 	}
 	return ids, nil
 }
 
-// normalized does the normalizer's steps, and says whether the text's first character is still represented.
-func (t *Tokenizer) normalized(text string, first bool) (string, bool) {
-	for _, step := range t.normalize {
-		if t.first && first && !step.blind && text != "" {
-			_, size := utf8.DecodeRuneInString(text)
-			first = step.do(text[:size]+"a") != step.do("a")
+// normalized does the normalizer's steps.
+func (t *Tokenizer) normalized(p piece, until time.Time) (piece, error) {
+	for _, do := range t.normalize {
+		var err error
+		if p, err = do(p, until); err != nil {
+			return p, err
 		}
-		text = step.do(text)
 	}
-	return text, first
+	return p, nil
 }
 
 // pieces does the steps of the pre-tokenizers. Nothing of it is empty.
@@ -104,7 +164,7 @@ func (t *Tokenizer) pieces(p piece, until time.Time) ([]piece, error) {
 			}
 			finer = append(finer, parts...)
 		}
-		pieces = finer
+		pieces = slices.DeleteFunc(finer, func(p piece) bool { return p.text == "" })
 	}
 	return slices.DeleteFunc(pieces, func(p piece) bool { return p.text == "" }), nil
 }

@@ -1,8 +1,10 @@
 package tokenize
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,31 +50,78 @@ func compare(t *testing.T, tokenizer, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var cases []struct {
-		Text string  `json:"text"`
-		IDs  []int64 `json:"ids"`
-	}
+	var cases []stepCase
 	if err := json.Unmarshal(text, &cases); err != nil || len(cases) == 0 {
 		t.Fatal(err, len(cases))
 	}
+	compareCases(t, tokenizer, k, cases)
+}
+
+// stepCase is a text, with its tokens, none if there is no token for something; and what token_type_ids says of these, unless all are 0.
+type stepCase struct {
+	Text  string  `json:"text"`
+	IDs   []int64 `json:"ids"`
+	Types []int64 `json:"types"`
+}
+
+func compareCases(t *testing.T, name string, k *Tokenizer, cases []stepCase) {
+	t.Helper()
 	const most = 10
 	failed := 0
 	for _, c := range cases {
-		got := encoded(t, k, c.Text, 0)
-		if slices.Equal(got, c.IDs) {
+		got, err := k.Encode(c.Text, k.MaxLength)
+		if errors.Is(err, ErrUnknown) && c.IDs == nil {
+			continue
+		}
+		if err == nil && c.IDs != nil && slices.Equal(got.IDs, c.IDs) && slices.Equal(got.Types, c.Types) {
 			continue
 		}
 		if failed++; failed <= most {
 			at := 0
-			for at < min(len(got), len(c.IDs)) && got[at] == c.IDs[at] {
+			for at < min(len(got.IDs), len(c.IDs)) && got.IDs[at] == c.IDs[at] {
 				at++
 			}
-			t.Errorf("%s: %.200q: from token %d on\n got %v\nwant %v", tokenizer, c.Text, at, shortened(got[at:]), shortened(c.IDs[at:]))
+			t.Errorf("%s: %.200q: %v, from token %d on\n got %v %v\nwant %v %v", name, c.Text, err, at, shortened(got.IDs[at:]), shortened(got.Types), shortened(c.IDs[at:]), shortened(c.Types))
 		}
 	}
 	if failed > 0 {
-		t.Errorf("%s: %d of %d texts", tokenizer, failed, len(cases))
+		t.Errorf("%s: %d of %d texts", name, failed, len(cases))
 	}
+}
+
+// TestSteps compares with what Hugging Face's library made of texts with every step of a tokenizer.json (testdata/steps.py).
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	var all []struct {
+		Tokenizer json.RawMessage `json:"tokenizer"`
+		Cases     []stepCase      `json:"cases"`
+	}
+	decoded(t, "testdata/steps.json", &all)
+	if len(all) < 40 {
+		t.Fatalf("%d tokenizers", len(all))
+	}
+	for _, one := range all {
+		k, err := Parse(withBytes(t, one.Tokenizer))
+		if err != nil {
+			t.Errorf("%s is refused: %v", one.Tokenizer, err)
+			continue
+		}
+		compareCases(t, string(one.Tokenizer), k, one.Cases)
+	}
+}
+
+// withBytes writes the vocabulary of steps.py for its name.
+func withBytes(t *testing.T, file []byte) []byte {
+	t.Helper()
+	vocab := map[string]int{}
+	for b := range 256 {
+		vocab[fmt.Sprintf("<0x%02X>", b)] = b
+	}
+	text, err := json.Marshal(vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.ReplaceAll(file, []byte(`"BYTES"`), text)
 }
 
 func encoded(t *testing.T, k *Tokenizer, text string, limit int) []int64 {
@@ -81,7 +130,7 @@ func encoded(t *testing.T, k *Tokenizer, text string, limit int) []int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ids
+	return ids.IDs
 }
 
 func shortened(ids []int64) []int64 { return ids[:min(len(ids), 12)] }
@@ -113,8 +162,8 @@ func TestAsTrainedThere(t *testing.T) {
 	t.Parallel()
 	dir := trained(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*.want"))
-	if err != nil || len(files) != 31 {
-		t.Fatalf("%q, %v", files, err)
+	if err != nil || len(files) != 31+147 {
+		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".want"), func(t *testing.T) {
@@ -129,6 +178,10 @@ func TestAsTrainedThere(t *testing.T) {
 	t.Run("sets", func(t *testing.T) {
 		t.Parallel()
 		compareSets(t, dir)
+	})
+	t.Run("single", func(t *testing.T) {
+		t.Parallel()
+		compareSingle(t, dir)
 	})
 }
 
@@ -185,25 +238,41 @@ func TestUnknownSteps(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                              "tokenizer.json",
 		`{"model": {"type": "Unigram"}}`: "vocab",
-		`{"model": {"type": "Unigram", "vocab": {"a": 1}}}`:                                          "vocab",
-		`{"model": {"type": "Unigram", "vocab": [["a", -1]]}}`:                                       "unk_id",
-		`{"model": {"type": "Unigram", "vocab": [["a", -1]], "unk_id": 1}}`:                          "unk_id",
-		`{"model": {"type": "Other", "vocab": {"a": 1}}}`:                                            "Other",
-		`{"normalizer": {"type": "Precompiled"}, ` + model + `}`:                                     "Precompiled",
-		`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}, ` + model + `}`: "cut off",
-		`{"normalizer": {"type": "Replace", "pattern": {"Regex": "\\s+"}}, ` + model + `}`:           "Replace",
-		`{"normalizer": {"type": "Replace"}, ` + model + `}`:                                         "Replace",
-		`{"normalizer": {"type": "Mystery"}, ` + model + `}`:                                         "Mystery",
-		`{"pre_tokenizer": {"type": "Metaspace"}, ` + model + `}`:                                    "Metaspace",
-		`{"pre_tokenizer": {"type": "Split", "behavior": "Isolated"}, ` + model + `}`:                "Split",
-		`{"pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}}, ` + model + `}`:            "behavior",
-		`{"pre_tokenizer": {"type": "Punctuation", "behavior": "Other"}, ` + model + `}`:             "Punctuation",
-		`{"post_processor": {"type": "Other"}, ` + model + `}`:                                       "Other",
-		`{"model": {"type": "WordPiece", "vocab": {"a": 1}}}`:                                        "unk_token",
-		`{"model": {"type": "WordLevel", "vocab": {"a": 1}}}`:                                        "unk_token",
-		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [1]}}`:                               "tokenizer.json",
-		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b"]}}`:                           "merge",
-		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [], "byte_fallback": true}}`:         "byte_fallback",
+		`{"model": {"type": "Unigram", "vocab": {"a": 1}}}`:                                                            "vocab",
+		`{"model": {"type": "Unigram", "vocab": [["a", -1]], "unk_id": 1}}`:                                            "unk_id",
+		`{"model": {"type": "Other", "vocab": {"a": 1}}}`:                                                              "Other",
+		`{"normalizer": {"type": "Precompiled"}, ` + model + `}`:                                                       "Precompiled",
+		`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}, ` + model + `}`:                   "cut off",
+		`{"normalizer": {"type": "Replace", "pattern": {"Regex": "(a)\\1"}}, ` + model + `}`:                           "Replace",
+		`{"normalizer": {"type": "Replace"}, ` + model + `}`:                                                           "Replace",
+		`{"normalizer": {"type": "Mystery"}, ` + model + `}`:                                                           "Mystery",
+		`{"pre_tokenizer": {"type": "Metaspace"}, ` + model + `}`:                                                      "Metaspace",
+		`{"pre_tokenizer": {"type": "Split", "behavior": "Isolated"}, ` + model + `}`:                                  "Split",
+		`{"pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}}, ` + model + `}`:                              "behavior",
+		`{"pre_tokenizer": {"type": "Punctuation", "behavior": "Other"}, ` + model + `}`:                               "Punctuation",
+		`{"post_processor": {"type": "Other"}, ` + model + `}`:                                                         "Other",
+		`{"model": {"type": "WordPiece", "vocab": {"a": 1}}}`:                                                          "unk_token",
+		`{"model": {"type": "WordLevel", "vocab": {"a": 1}}}`:                                                          "unk_token",
+		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [1]}}`:                                                 "tokenizer.json",
+		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b"]}}`:                                             "merge",
+		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b c"]}}`:                                           "two tokens",
+		`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [], "dropout": 2}}`:                                    "dropout",
+		`{"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}}`:                                       "-1",
+		`{"version": "2.0", ` + model + `}`:                                                                            "version",
+		`{"truncation": {"max_length": 5, "direction": "Up"}, ` + model + `}`:                                          "truncation",
+		`{"truncation": {"max_length": -5}, ` + model + `}`:                                                            "-5",
+		`{"padding": {"direction": "Up"}, ` + model + `}`:                                                              "padding",
+		`{"padding": {"strategy": "Longest"}, ` + model + `}`:                                                          "strategy",
+		`{"padding": {"strategy": {"Fixed": 10000000}}, ` + model + `}`:                                                "1048576",
+		"{\"version\": \"\xff\"}":                                                                                      "UTF-8",
+		`{"pre_tokenizer": {"type": "CharDelimiterSplit", "delimiter": "ab"}, ` + model + `}`:                          "one character",
+		`{"pre_tokenizer": {"type": "FixedLength", "length": 0}, ` + model + `}`:                                       "FixedLength",
+		`{"normalizer": {"type": "Strip"}, "added_tokens": [{"content": " ", "normalized": true}], ` + model + `}`:     "leaves nothing",
+		`{"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "B"}}]}, ` + model + `}`:     "$B",
+		`{"post_processor": {"type": "TemplateProcessing", "single": [{}]}, ` + model + `}`:                            "member",
+		`{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}, ` + model + `}`: "special tokens",
+		`{"post_processor": {"type": "Sequence", "processors": [{"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}]},
+			{"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}]}, ` + model + `}`: "one or two",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -231,14 +300,31 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(`{"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "(?i:'s)|[^\\r\\n\\p{L}]?\\p{L}+|\\s+(?!\\S)"},
 			"behavior": "MergedWithNext", "invert": true}, {"type": "Digits", "individual_digits": true}, {"type": "Punctuation", "behavior": "Contiguous"}]}, "model": `+model+`}`), "a's  12, b")
 	}
+	steps, err := os.ReadFile("testdata/steps.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	var files []struct {
+		Tokenizer json.RawMessage `json:"tokenizer"`
+	}
+	if err := json.Unmarshal(bytes.ReplaceAll(steps, []byte(`"BYTES"`), []byte(`{"<0x61>": 1, "u": 2}`)), &files); err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		f.Add([]byte(file.Tokenizer), "a \u30abe\u0301\u2581<x>  b\xff")
+	}
 	f.Fuzz(func(t *testing.T, file []byte, text string) {
 		k, err := Parse(file)
 		if err != nil {
 			return
 		}
 		for _, limit := range []int{0, 3} {
-			if _, err := k.Encode(text, limit); err != nil && !errors.Is(err, ErrTooLong) {
+			e, err := k.Encode(text, limit)
+			if err != nil && !errors.Is(err, ErrTooLong) && !errors.Is(err, ErrUnknown) {
 				t.Error(err)
+			}
+			if e.Types != nil && len(e.Types) != len(e.IDs) {
+				t.Errorf("%d tokens, and the types of %d", len(e.IDs), len(e.Types))
 			}
 		}
 	})

@@ -11,19 +11,21 @@ import (
 type unigrams struct {
 	vocabulary
 	longest     map[rune]int // token in bytes, of those that begin with a character
-	unknown     int64
-	unlikeliest float64     // score of what is unknown
-	bytes       *[256]int64 // for what is unknown; nil: the token for it
+	unknown     int64        // noUnknown: none, and a text that would need it is refused
+	unlikeliest float64      // score of what is unknown
+	bytes       *byteTokens  // for what is unknown; nil: the token for it
 }
 
 // penalty is how much less likely a character that is not known is than the unlikeliest token.
 const penalty = 10
 
 func newUnigrams(m *model, v vocabulary) (words, error) {
-	if m.UnknownID == nil || *m.UnknownID < 0 || *m.UnknownID >= int64(len(v.scores)) {
-		return nil, errors.New("a model Unigram needs unk_id, the number of a token of its vocabulary")
+	u := &unigrams{vocabulary: v, longest: map[rune]int{}, unknown: noUnknown, unlikeliest: math.Inf(1)}
+	if m.UnknownID != nil {
+		if u.unknown = *m.UnknownID; u.unknown < 0 || u.unknown >= int64(len(v.scores)) {
+			return nil, errors.New("the unk_id of its model Unigram is not the number of a token of its vocabulary")
+		}
 	}
-	u := &unigrams{vocabulary: v, longest: map[rune]int{}, unknown: *m.UnknownID, unlikeliest: math.Inf(1)}
 	for _, score := range v.scores {
 		u.unlikeliest = min(u.unlikeliest, score)
 	}
@@ -33,7 +35,7 @@ func newUnigrams(m *model, v vocabulary) (words, error) {
 		u.longest[first] = max(u.longest[first], len(token))
 	}
 	if m.ByteFallback {
-		u.bytes = bytesTokens(v.ids)
+		u.bytes = newByteTokens(v.ids)
 	}
 	return u, nil
 }
@@ -45,15 +47,18 @@ type ending struct {
 	id    int64
 }
 
-func (u *unigrams) tokens(ids []int64, text string) []int64 {
+func (u *unigrams) tokens(ids []int64, text string) ([]int64, error) {
 	best := make([]ending, len(text)+1)
 	for i := range best {
 		best[i].begin = -1
 	}
-	better := func(begin, end int, id int64, score float64) {
-		if score += best[begin].score; best[end].begin < 0 || score > best[end].score {
+	better := func(begin, end int, id int64, score float64) bool {
+		score += best[begin].score
+		is := best[end].begin < 0 || score > best[end].score
+		if is {
 			best[end] = ending{score, begin, id}
 		}
+		return is
 	}
 	for at, r := range text {
 		_, size := utf8.DecodeRuneInString(text[at:])
@@ -67,11 +72,11 @@ func (u *unigrams) tokens(ids []int64, text string) []int64 {
 				known = known || end == at+size
 			}
 		}
-		if !known {
-			better(at, at+size, u.unknown, u.unlikeliest)
+		if !known && better(at, at+size, u.unknown, u.unlikeliest) && u.unknown == noUnknown {
+			return nil, ErrUnknown
 		}
 	}
-	return u.back(ids, best, text)
+	return u.back(ids, best, text), nil
 }
 
 // back follows the best way from the end of the text. Neighbours that are unknown are one token.
@@ -91,12 +96,14 @@ func (u *unigrams) back(ids []int64, best []ending, text string) []int64 {
 	for _, t := range slices.Backward(reversed) {
 		part := text[t.begin:t.end]
 		id, ok := u.ids[part]
-		switch {
-		case ok:
+		if ok {
 			ids = append(ids, id)
-		case u.bytes != nil:
-			ids = appendBytes(ids, u.bytes, part)
-		default:
+			continue
+		}
+		if u.bytes != nil {
+			ids, ok = u.bytes.appendTo(ids, part)
+		}
+		if !ok {
 			ids = append(ids, u.unknown)
 		}
 	}

@@ -11,11 +11,18 @@ type wordLevel struct {
 	unknown int64
 }
 
-func (w wordLevel) tokens(ids []int64, word string) []int64 {
+func (w wordLevel) tokens(ids []int64, word string) ([]int64, error) {
 	if id, ok := w.vocab[word]; ok {
-		return append(ids, id)
+		return append(ids, id), nil
 	}
-	return append(ids, w.unknown)
+	return appendUnknown(ids, w.unknown)
+}
+
+func appendUnknown(ids []int64, unknown int64) ([]int64, error) {
+	if unknown < 0 {
+		return nil, ErrUnknown
+	}
+	return append(ids, unknown), nil
 }
 
 // wordPiece takes the longest token that a word begins with, and goes on with the rest.
@@ -24,11 +31,12 @@ type wordPiece struct {
 	unknown  int64
 	prefix   string // of tokens that continue a word
 	maxChars int    // of a word; a longer one is unknown
+	longest  int    // token in bytes
 }
 
 func newWordPiece(m *model, vocab map[string]int64, unknown int64) (words, error) {
 	w := &wordPiece{vocab: vocab, unknown: unknown, prefix: "##", maxChars: 100}
-	if unknown < 0 {
+	if unknown == noUnknown {
 		return nil, errors.New("WordPiece needs unk_token")
 	}
 	if m.Prefix != nil {
@@ -37,12 +45,15 @@ func newWordPiece(m *model, vocab map[string]int64, unknown int64) (words, error
 	if m.MaxChars != nil {
 		w.maxChars = *m.MaxChars
 	}
+	for token := range vocab {
+		w.longest = max(w.longest, len(token))
+	}
 	return w, nil
 }
 
-func (w *wordPiece) tokens(ids []int64, word string) []int64 {
+func (w *wordPiece) tokens(ids []int64, word string) ([]int64, error) {
 	if utf8.RuneCountInString(word) > w.maxChars {
-		return append(ids, w.unknown)
+		return appendUnknown(ids, w.unknown)
 	}
 	begun := len(ids)
 	for rest := word; rest != ""; {
@@ -50,7 +61,7 @@ func (w *wordPiece) tokens(ids []int64, word string) []int64 {
 		if len(rest) < len(word) {
 			lead = w.prefix
 		}
-		end := len(rest)
+		end := min(len(rest), w.longest)
 		for ; end > 0; end-- {
 			if end < len(rest) && !utf8.RuneStart(rest[end]) {
 				continue
@@ -61,31 +72,38 @@ func (w *wordPiece) tokens(ids []int64, word string) []int64 {
 			}
 		}
 		if end == 0 {
-			return append(ids[:begun], w.unknown)
+			return appendUnknown(ids[:begun], w.unknown)
 		}
 		rest = rest[end:]
 	}
-	return ids
+	return ids, nil
 }
 
-// bytesTokens finds the tokens <0x00> to <0xFF>. There are none if one is missing.
-func bytesTokens(vocab map[string]int64) *[256]int64 {
+// byteTokens are the tokens <0x00> to <0xFF>, -1 for those that are not in the vocabulary.
+type byteTokens [256]int64
+
+func newByteTokens(vocab map[string]int64) *byteTokens {
 	const digits = "0123456789ABCDEF"
-	var all [256]int64
+	var all byteTokens
 	for b := range all {
 		id, ok := vocab["<0x"+string(digits[b>>4])+string(digits[b&15])+">"]
 		if !ok {
-			return nil
+			id = -1
 		}
 		all[b] = id
 	}
 	return &all
 }
 
-// appendBytes adds a token for each byte of a text.
-func appendBytes(ids []int64, table *[256]int64, text string) []int64 {
+// appendTo adds a token for each byte of a text, if there is one for all of them.
+func (b *byteTokens) appendTo(ids []int64, text string) ([]int64, bool) {
+	begun := len(ids)
 	for i := range len(text) {
-		ids = append(ids, table[text[i]])
+		id := b[text[i]]
+		if id < 0 {
+			return ids[:begun], false
+		}
+		ids = append(ids, id)
 	}
-	return ids
+	return ids, true
 }

@@ -2,8 +2,9 @@
 
     python compare.py FOLDER
 
-FOLDER gets NAME.json and NAME.want, [{"text", "ids"}], for each; splits/pieces.json, what pre-tokenizers alone make of texts;
-and splits/sets.json, the characters that classes of regular expressions stand for. Needs tokenizers and sentencepiece.
+FOLDER gets NAME.json and NAME.want, [{"text", "ids", "types"}], for each (steps.py says what may be missing); splits/pieces.json,
+what pre-tokenizers alone make of texts; splits/sets.json, the characters that classes of regular expressions stand for; and
+splits/single.json, what steps make of each character. Needs tokenizers and sentencepiece.
 """
 
 import io
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Tuple
 
 import sentencepiece
-from families import regexes, sets, splits
+from families import regexes, sets, single, splits
 from sentencepiece import sentencepiece_model_pb2
+from steps import cases as made_of
+from steps import everything
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 WORDS = [
@@ -318,18 +321,25 @@ def words() -> Iterator[Tuple[str, Tokenizer]]:
 
 
 def main() -> None:
+    """The library says on stderr which texts are more than it can bear."""
     out = Path(sys.argv[1])
-    everything = texts()
-    for made in (unigrams(), bytepairs(), words(), regexes(trained)):
-        for name, t in made:
+    unpleasant = texts()
+    for kind in (unigrams(), bytepairs(), words(), regexes(trained)):
+        for name, t in kind:
             t.save(str(out / f"{name}.json"), pretty=False)
             t = Tokenizer.from_file(str(out / f"{name}.json"))
-            cases = [{"text": text, "ids": e.ids} for text, e in zip(everything, t.encode_batch(everything))]
+            cases = [{"text": text, "ids": e.ids} for text, e in zip(unpleasant, t.encode_batch(unpleasant))]
             (out / f"{name}.want").write_text(json.dumps(cases))
+    short = [text for text in unpleasant if len(text) < 60]
+    for i, file in enumerate(everything(100)):
+        made = made_of(file, short[::4] + MORE)
+        if made:
+            (out / f"step{i:03}.json").write_text(json.dumps(file))
+            (out / f"step{i:03}.want").write_text(json.dumps(made))
     (out / "splits").mkdir()
-    short = [text for text in everything if len(text) < 60]
     (out / "splits/pieces.json").write_text(json.dumps(splits(short[:180] + short[180::6] + MORE)))
     (out / "splits/sets.json").write_text(json.dumps(sets()))
+    (out / "splits/single.json").write_text(json.dumps(single()))
 
 
 if __name__ == "__main__":

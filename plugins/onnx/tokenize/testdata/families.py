@@ -47,16 +47,40 @@ PATTERNS = [
     *(r"(?i:[a-z])+", r"(?i)AN|THE", r"(?i:a(?-i:n))", r"(?i:'s)", r"\p{^L}+", r"\P{L}+", r"[\p{^L}]"),
     *(r"[\P{L}\p{Lu}]+", r"\p{Letter}"),
     *(r"\p{han}", r"\p{Cyrillic}+", r"\p{decimal number}", r"\p{Uppercase_Letter}", r"[\p{Hiragana}\p{Katakana}]+"),
-    *(r"\p{Cc}|\p{Cf}"),
+    r"\p{Cc}|\p{Cf}",
     *(r"(a)(n)", r"a(?:n|t(?=h))", r"[!-/:-~]+", "[\u4e00-\u9fa5]+", "[A-Za-z\u00b5\u00c0-\u00d6]+", r"\s+$"),
     *(r"[0-9][0-9][0-9]", r"[\r\n]"),
+    *(
+        r"\p{Punct}+",
+        r"[[:alpha:]]+",
+        r"[[:^alpha:]]",
+        r"[[:punct:]\s]+",
+        r"[^[:alnum:]]+",
+        r"[a-c[:digit:]]+",
+        r"\h+",
+        r"\H+",
+        r"[\h-]+",
+        r"[\H&&[^\s]]+",
+    ),
+    *(
+        r"(?<word>[a-z]+)n",
+        r"\p{Alpha}+|\P{Alnum}",
+        r"[\P{Alpha}a]+",
+        r"\p{^Upper}+",
+        r"[^\P{Alpha}]+",
+        r"[[:upper:]][[:lower:]]*",
+    ),
 ]
 
 CATEGORIES = "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp Cc Cf Co"
 SCRIPTS = "Han Latin Cyrillic Hiragana Katakana Hangul Thai Arabic Greek Hebrew Devanagari Bopomofo"
 
 # What a letter behind a backslash and the properties stand for, character by character.
+NAMES = "alnum alpha ascii blank cntrl digit lower punct space upper word xdigit"
 SETS = [
+    *(f"[[:{name}:]]" for name in NAMES.split()),
+    *(f"\\p{{{name}}}" for name in NAMES.replace("word ", "").split()),
+    *(r"\h", r"[^\h]", r"[[:^alpha:]]", r"[^[:punct:]]", r"[[:^punct:]a]", r"\P{Alpha}"),
     *(r"\s", r"\S", r"\d", r"\D", r"\w", r"\W", r"[\w]", r"[^\w]", r"[\P{L}\p{Lu}\S]", r"[^\P{L}\p{Lu}\n]", r"\R"),
     *(f"\\p{{{name}}}" for name in CATEGORIES.split()),
     *(f"\\p{{{name}}}" for name in SCRIPTS.split()),
@@ -177,3 +201,21 @@ def sets() -> Dict[str, Any]:
                 found[pattern].append([at, begin])
             at = end
     return {"text": text, "found": found}
+
+
+def single() -> Dict[str, Any]:
+    """What normalizers make of each character, where that is something else, and what pre-tokenizers make of all in a row."""
+    text = characters()
+    bert = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
+    made: Dict[str, Any] = {"text": text, "normalizers": [], "pre_tokenizers": []}
+    for step in (
+        *(normalizers.BertNormalizer(**{**bert, name: True}) for name in bert),
+        *(normalizers.NFC(), normalizers.NFD(), normalizers.NFKC(), normalizers.NFKD(), normalizers.StripAccents()),
+        *(normalizers.Lowercase(), normalizers.Nmt(), normalizers.Strip(), normalizers.ByteLevel()),
+    ):
+        other = {c: step.normalize_str(c) for c in text}
+        made["normalizers"].append({"step": json.loads(step.__getstate__()), "made": {c: m for c, m in other.items() if m != c}})
+    for pre in (pre_tokenizers.UnicodeScripts(), pre_tokenizers.Punctuation(), pre_tokenizers.BertPreTokenizer()):
+        pieces = [piece for piece, _ in pre.pre_tokenize_str(text)]
+        made["pre_tokenizers"].append({"step": json.loads(pre.__getstate__()), "pieces": pieces})
+    return made
