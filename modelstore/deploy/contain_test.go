@@ -183,17 +183,17 @@ func TestPanicsCostOneDeployment(t *testing.T) {
 					bad.set(what, times)
 					b.models.breakDigest("a", errors.New("a try that fails")) // so that failures are told and logged
 					b.store.put(map[string]file{"m.mar": mar("a", "m", "1.0"), "other.mar": mar("x", "other", "1.0")})
-					time.Sleep(2 * time.Second)
+					b.after(20*time.Second, "other/1.0 x*")
 					b.models.breakDigest("a", nil)
 					b.after(50*time.Second, "m/1.0 a*, other/1.0 x*")
 					b.store.breakOpening("m.mar", archive.ErrChanged) // has the store read once more
 					b.store.put(map[string]file{"m.mar": mar("b", "m", "1.0"), "other.mar": mar("y", "other", "1.0")})
-					time.Sleep(3 * time.Second)
+					b.after(3*time.Second, "m/1.0 a*, other/1.0 y*")
 					b.store.breakOpening("m.mar", errors.New("it is broken"))
-					time.Sleep(5 * time.Second)
+					b.after(5*time.Second, "m/1.0 a*, other/1.0 y*")
 					b.store.breakOpening("m.mar", nil)
 					b.models.breakDigest("b", errors.New("a try that fails"))
-					time.Sleep(5 * time.Second)
+					b.after(5*time.Second, "m/1.0 a*, other/1.0 y*")
 					b.models.breakDigest("b", nil)
 					b.after(50*time.Second, "m/1.0 b*, other/1.0 y*")
 					if n := bad.count(); n < 1 || n != bad.stack {

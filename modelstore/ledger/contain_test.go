@@ -16,14 +16,17 @@ import (
 type badFile struct {
 	file
 
-	bugs *atomic.Int32
+	bugs  *atomic.Int32
+	wrote chan struct{} // has something for each write that went well
 }
 
 func (f badFile) Write(p []byte) (int, error) {
 	if f.bugs.Add(-1) >= 0 {
 		panic("a bug of the writer")
 	}
-	return f.file.Write(p)
+	n, err := f.file.Write(p)
+	f.wrote <- struct{}{}
+	return n, err
 }
 
 // TestPanicsOfTheWriter: a bug costs one try to write. Nobody who reads waits for it longer than for a disk that is full, and what was written before and after it is all there.
@@ -31,6 +34,7 @@ func TestPanicsOfTheWriter(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a")
 	synctest.Test(t, func(t *testing.T) {
 		var bugs, told atomic.Int32
+		wrote := make(chan struct{}, 100)
 		l := open(t, Options{Dir: dir, Panicked: func(err error) {
 			told.Add(1)
 			if !fault.Is(err, fault.Internal) || !strings.Contains(fault.DetailOf(err), "panic while events were written: a bug of the writer") {
@@ -40,10 +44,10 @@ func TestPanicsOfTheWriter(t *testing.T) {
 		whole := l.eventLog.open
 		l.eventLog.open = func(path string) (file, error) {
 			f, err := whole(path)
-			return badFile{f, &bugs}, err
+			return badFile{f, &bugs, wrote}, err
 		}
 		l.Add(Record{Kind: "registered", Model: "m"})
-		synctest.Wait()
+		<-wrote
 		bugs.Store(2)
 		begun := time.Now()
 		l.Add(Record{Kind: "swapped", Model: "m"})
@@ -53,7 +57,7 @@ func TestPanicsOfTheWriter(t *testing.T) {
 		if err := l.Change(func(s *State) { s.Defaults["m"] = "1.0" }); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(10 * time.Second)
+		<-wrote
 		l.Add(Record{Kind: "unregistered", Model: "m"})
 		shut(t, l)
 		if told.Load() != 2 {
