@@ -7,9 +7,5 @@ type reporter func(error)
 
 // contain calls f, and tells of a panic in it, which it gives.
 func (r reporter) contain(doing string, f func()) error {
-	err := fault.Contain(doing, f)
-	if err != nil && r != nil {
-		r(err)
-	}
-	return err
+	return fault.ContainAndTell(doing, f, r, nil)
 }

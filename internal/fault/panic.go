@@ -3,6 +3,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 )
 
@@ -39,4 +40,17 @@ func Contain(doing string, f func()) (err error) {
 	}()
 	f()
 	return nil
+}
+
+// ContainAndTell is Contain, and tells of the error: tell, or the log where tell is nil; nobody where both are.
+func ContainAndTell(doing string, f func(), tell func(error), log *slog.Logger) error {
+	err := Contain(doing, f)
+	switch {
+	case err == nil:
+	case tell != nil:
+		tell(err)
+	case log != nil:
+		log.Error("a panic was contained", slog.String("error", err.Error()), slog.String("detail", DetailOf(err)))
+	}
+	return err
 }

@@ -15,15 +15,7 @@ const afterBug = 2 * time.Second
 
 // contain calls f, and tells of a panic in it, which it gives without its stack: that was told. Where f holds mu, locked or a deferred function gives it back.
 func (d *Deployer) contain(doing string, f func()) error {
-	err := fault.Contain(doing, f)
-	switch {
-	case err == nil:
-		return nil
-	case d.opts.Panicked != nil:
-		d.opts.Panicked(err)
-	default:
-		d.opts.Logger.Error("a panic was contained", "error", err.Error(), "detail", fault.DetailOf(err))
-	}
+	err := fault.ContainAndTell(doing, f, d.opts.Panicked, d.opts.Logger)
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		short := *f
 		short.Detail = ""

@@ -44,15 +44,7 @@ func (l *Ledger) write() {
 
 // contained calls f, and tells of a panic in it, which it gives.
 func (l *Ledger) contained(doing string, f func()) error {
-	err := fault.Contain(doing, f)
-	switch {
-	case err == nil:
-	case l.bug != nil:
-		l.bug(err)
-	default:
-		l.log.Error("a panic was contained", "error", err.Error(), "detail", fault.DetailOf(err))
-	}
-	return err
+	return fault.ContainAndTell(doing, f, l.bug, l.log)
 }
 
 // waitForWork returns when there is something to write, after a failure when the pause is over. It gives false when the ledger is closed.

@@ -9,15 +9,7 @@ import (
 
 // contain calls f, and tells of a panic in it, which it gives.
 func (m *Manager) contain(doing string, f func()) error {
-	err := fault.Contain(doing, f)
-	switch {
-	case err == nil:
-	case m.opts.Panicked != nil:
-		m.opts.Panicked(err)
-	default:
-		m.opts.Logger.Error("a panic was contained", "error", err.Error(), "detail", fault.DetailOf(err))
-	}
-	return err
+	return fault.ContainAndTell(doing, f, m.opts.Panicked, m.opts.Logger)
 }
 
 // attempt is serve, only that a panic in it is a failure of the worker as any other: its instance is ended, and another one started.

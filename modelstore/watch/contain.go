@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -10,15 +9,7 @@ import (
 
 // contain calls f, and tells of a panic in it, which it gives.
 func (w *Watcher) contain(doing string, f func()) error {
-	err := fault.Contain(doing, f)
-	switch {
-	case err == nil:
-	case w.opts.Panicked != nil:
-		w.opts.Panicked(err)
-	default:
-		w.opts.Logger.Error("a panic was contained", slog.String("error", err.Error()), slog.String("detail", fault.DetailOf(err)))
-	}
-	return err
+	return fault.ContainAndTell(doing, f, w.opts.Panicked, w.opts.Logger)
 }
 
 // afterBug is the pause before the store is read again after a bug; it doubles, up to the regular time between two readings.

@@ -178,15 +178,7 @@ func (l *Launcher) Launch(ctx context.Context, spec backend.ProcessSpec) (backen
 
 // contain calls f, and tells of a panic in it, which it gives.
 func (l *Launcher) contain(doing string, f func()) error {
-	err := fault.Contain(doing, f)
-	switch {
-	case err == nil:
-	case l.opts.Panicked != nil:
-		l.opts.Panicked(err)
-	default:
-		l.opts.Logger.Error("a panic was contained", "error", err.Error(), "detail", fault.DetailOf(err))
-	}
-	return err
+	return fault.ContainAndTell(doing, f, l.opts.Panicked, l.opts.Logger)
 }
 
 // begin counts a launch, unless the launcher is closed.
