@@ -33,7 +33,7 @@ type gate struct {
 func (f *Fetcher) newClient() *http.Client {
 	transport := func(control func(network, address string, c syscall.RawConn) error) *http.Transport {
 		return &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: dialTimeout, Resolver: f.opts.Resolver, Control: control}).DialContext,
+			DialContext:            owned((&net.Dialer{Timeout: dialTimeout, Resolver: f.opts.Resolver, Control: control}).DialContext),
 			ResponseHeaderTimeout:  f.opts.Stall,
 			TLSHandshakeTimeout:    min(f.opts.Stall, dialTimeout),
 			MaxResponseHeaderBytes: maxHeaderBytes,
@@ -44,6 +44,34 @@ func (f *Fetcher) newClient() *http.Client {
 	g := &gate{fetcher: f, open: transport(nil), closed: transport(f.filter.control), loopback: transport(controlLoopback)}
 	g.open.Proxy = f.opts.Proxy
 	return &http.Client{Transport: g, CheckRedirect: f.checkRedirect}
+}
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// ownerKey is where a context has the owner of the connections that are dialed with it.
+type ownerKey struct{}
+
+// owning makes ctx the owner of all connections that are dialed with what it gives.
+func owning(ctx context.Context) context.Context { return context.WithValue(ctx, ownerKey{}, ctx) }
+
+// owned ends dials and connections together with their owner. A transport hands on what a request's context has, but not its end: it would go on dialing for
+// a request that is gone, in the hope of another one.
+func owned(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		owner, ok := ctx.Value(ownerKey{}).(context.Context)
+		if !ok {
+			return dial(ctx, network, address)
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(owner, func() { cancel(context.Cause(owner)) })()
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(owner, func() { _ = c.Close() }) // it may be closed already
+		return c, nil
+	}
 }
 
 // control refuses a connection to an address that the filter does not let pass.

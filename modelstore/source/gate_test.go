@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -507,4 +508,52 @@ func TestFiles(t *testing.T) {
 	}
 	_, _, _, err := b.Fetch(t.Context(), "file://"+dir+"/x.mar", dir+"/none", nil)
 	refused(t, err, fault.DownloadFailed, failedFrom("file://"+dir+"/x.mar"), "no such file")
+}
+
+// TestDialsEnd: nothing goes on being looked up or dialed for a fetch that is gone.
+func TestDialsEnd(t *testing.T) {
+	t.Parallel()
+	ends := make(chan error, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	b := newBench(t, func(o *Options) {
+		o.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			cancel() // the fetch, which is here by now
+			<-ctx.Done()
+			ends <- context.Cause(ctx)
+			return nil, ctx.Err()
+		}}
+	})
+	if _, _, _, err := b.Fetch(ctx, "http://far.example/x.mar", b.dir, nil); fault.KindOf(err) != fault.Cancelled {
+		t.Error(err)
+	}
+	if err := <-ends; !errors.Is(err, context.Canceled) {
+		t.Errorf("the lookup ended by itself: %v", err)
+	}
+}
+
+// TestConnectionsEnd: a connection that was made for a request that is gone is closed, whoever has it.
+func TestConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		owner, cancel := context.WithCancel(t.Context())
+		here, there := net.Pipe()
+		dial := owned(func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if late {
+				cancel() // it is connected all the same
+				<-ctx.Done()
+			}
+			return here, nil
+		})
+		c, err := dial(context.WithoutCancel(owning(owner)), "tcp", "192.0.2.1:80")
+		if err != nil || c != here {
+			t.Fatal(c, err)
+		}
+		cancel()
+		if _, err := there.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	}
+	if _, err := owned(func(context.Context, string, string) (net.Conn, error) { return nil, io.ErrNoProgress })(owning(t.Context()), "tcp", "192.0.2.1:80"); !errors.Is(err, io.ErrNoProgress) {
+		t.Error(err)
+	}
 }

@@ -57,7 +57,7 @@ func (w *website) open(ctx context.Context, from int64, tag string) (*stream, er
 }
 
 func (w *website) ask(ctx context.Context, from int64, tag string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url.String(), nil)
+	req, err := http.NewRequestWithContext(owning(ctx), http.MethodGet, w.url.String(), nil)
 	if err != nil {
 		return nil, plainError(err)
 	}
