@@ -131,10 +131,10 @@ func TestPulse(t *testing.T) {
 			t.Errorf("after it was busy: %v", got)
 		}
 	}
-	for _, v := range []vitals{{state: "t", ticks: 7, traced: true}, {state: "T", ticks: 7, traced: true}} {
+	for _, v := range []vitals{{state: "t", ticks: 7, traced: true}, {state: "T", ticks: 7, traced: true}, {state: "S", ticks: 7, eager: true}} {
 		p = pulse{missed: 100, since: start, then: idle}
 		if got := later(&p, time.Hour, v); got != atWork {
-			t.Errorf("in a debugger: %v", got)
+			t.Errorf("in a debugger, or where there is no processor for it: %v", got)
 		}
 	}
 }
@@ -158,7 +158,10 @@ func TestVitals(t *testing.T) {
 	if !ok || own.state == "" || peakOf(os.Getpid()) == 0 {
 		t.Errorf("of this process: %+v, %t", own, ok)
 	}
-	if _, ok := readVitals(1 << 30); ok || peakOf(1<<30) != 0 || addressLimitOf(1<<30) != 0 {
+	if !isEager(os.Getpid()) {
+		t.Error("this process runs and is not said to")
+	}
+	if _, ok := readVitals(1 << 30); ok || isEager(1<<30) || peakOf(1<<30) != 0 || addressLimitOf(1<<30) != 0 {
 		t.Error("of no process")
 	}
 }

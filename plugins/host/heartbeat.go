@@ -14,7 +14,7 @@ import (
 // timeout instead.
 type Heartbeat struct {
 	Interval time.Duration // between two; below 0 there are none
-	// Patience is how long nothing may come before the process is killed. A process that uses the processor meanwhile is not: it is only slow.
+	// Patience is how long nothing may come before the process is killed. A process that uses the processor meanwhile, or waits for one, is not: it is only slow.
 	Patience time.Duration
 }
 
@@ -51,7 +51,7 @@ func (p *pulse) miss(sent, now time.Time, before, after vitals, patience time.Du
 	}
 	p.missed++
 	switch {
-	case after.traced || after.ticks > p.then.ticks:
+	case after.traced || after.eager || after.ticks > p.then.ticks:
 		*p = pulse{told: p.told}
 		return atWork
 	case p.missed < leastMissed || now.Sub(p.since) < patience:
@@ -153,6 +153,7 @@ func (i *instance) beat(health grpc_health_v1.HealthClient, p *pulse) bool {
 	if !ok {
 		return true
 	}
+	after.eager = isEager(i.PID())
 	switch missed := p.missed + 1; p.miss(sent, time.Now(), before, after, opts.Patience) {
 	case wait:
 	case atWork:
@@ -162,7 +163,7 @@ func (i *instance) beat(health grpc_health_v1.HealthClient, p *pulse) bool {
 		p.told = true
 		i.launcher.opts.Logger.Warn("worker answers no heartbeat, but is at work or held by a debugger", "worker_pid", i.PID(), "missed", missed)
 	case wedged:
-		i.process.kill(fmt.Errorf("%w: it answered no heartbeat for %v and used no processor time (its state is %s)",
+		i.process.kill(fmt.Errorf("%w: it answered no heartbeat for %v and neither used a processor nor waited for one (its state is %s)",
 			errWedged, time.Since(p.since).Round(time.Millisecond), stateName(after.state)))
 		return false
 	}

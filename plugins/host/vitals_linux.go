@@ -11,6 +11,7 @@ type vitals struct {
 	state  string // its letter: R, S, D, T, t, Z
 	ticks  uint64 // processor time of all its threads
 	traced bool   // a debugger has it
+	eager  bool   // a thread of it has a processor or waits for one; told only of a process that is suspected
 }
 
 // readVitals reads a process's vitals; ok is false when there is none to read.
@@ -44,6 +45,25 @@ func parseVitals(stat, status string) (v vitals, ok bool) {
 	}
 	tracer := statusValue(status, "TracerPid:")
 	return vitals{state: fields[state], ticks: userTicks + systemTicks, traced: tracer != "" && tracer != "0"}, true
+}
+
+// isEager says whether a thread of a process has a processor or waits for one: where there are too few for all, a process that works may get none for long.
+func isEager(pid int) bool {
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
+	threads, err := os.ReadDir(tasks)
+	if err != nil {
+		return false
+	}
+	for _, t := range threads {
+		stat, err := os.ReadFile(tasks + "/" + t.Name() + "/stat")
+		if err != nil {
+			continue // it has just ended
+		}
+		if v, ok := parseVitals(string(stat), ""); ok && v.state == "R" {
+			return true
+		}
+	}
+	return false
 }
 
 // statusValue is the first word after a key of /proc/PID/status.
