@@ -200,6 +200,16 @@ func TestShowOfAdmin(t *testing.T) {
 `)
 }
 
+// TestOfDigest: an archive that is refused before it was read has no digest, and "at the 1st try" then names none.
+func TestOfDigest(t *testing.T) {
+	t.Parallel()
+	for digest, want := range map[string]string{"": "", digest2: " of fedcba987654"} {
+		if got := ofDigest(digest); got != want {
+			t.Errorf("%q: %q", digest, got)
+		}
+	}
+}
+
 func TestHistoryAndStore(t *testing.T) {
 	t.Parallel()
 	a := newAdminAPI(t)

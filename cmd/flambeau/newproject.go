@@ -44,12 +44,19 @@ func (p *program) newProject(_ context.Context, args []string) int {
 	for _, file := range written {
 		printf(p.stdout, "%s/%s\n", dir, file)
 	}
-	if version == devVersion && !parsed.Has("--sdk") {
-		printf(p.stdout, "\nThis is a development build of Flambeau, to which no released SDK belongs. Before go mod tidy, run: cd %s && "+
-			"go mod edit -replace github.com/flambeau-serve/flambeau=CHECKOUT\n", dir)
+	if !parsed.Has("--sdk") {
+		printf(p.stdout, "\n%s cd %s && go mod edit -replace github.com/flambeau-serve/flambeau=CHECKOUT\n", sdkAdvice(version), dir)
 	}
 	printf(p.stdout, "\nNext: cd %s && go mod tidy && make test\n", dir)
 	return exitOK
+}
+
+// sdkAdvice says when a project needs a checkout of Flambeau: its go.mod asks for the SDK of this server's version, which has to have been released.
+func sdkAdvice(version string) string {
+	if version == devVersion {
+		return "This is a development build of Flambeau, to which no released SDK belongs. Before go mod tidy, run:"
+	}
+	return "Its go.mod asks for the SDK's version " + version + ". Should go mod tidy not find that, build it against a checkout of Flambeau:"
 }
 
 // devVersion is the version of a build that was given none.

@@ -18,3 +18,13 @@ func TestNewSaysWhereTheSDKIs(t *testing.T) {
 		}
 	}
 }
+
+// TestSDKAdviceNamesTheVersion: a released build names the version that go.mod asks for, since that may not have been published.
+func TestSDKAdviceNamesTheVersion(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{devVersion: "no released SDK", "1.2.3": "the SDK's version 1.2.3. Should go mod tidy not find that"} {
+		if got := sdkAdvice(version); !strings.Contains(got, want) {
+			t.Errorf("%s: %q lacks %q", version, got, want)
+		}
+	}
+}

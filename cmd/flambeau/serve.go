@@ -81,10 +81,18 @@ func checkStores(cfg *config.Config) error {
 	case cfg.ModelStore == "":
 		return errors.New("there is no model store: give the folder with the model archives by --model-store, or by model_store in " +
 			config.DefaultFile)
+	case !exists(cfg.ModelStore):
+		return fmt.Errorf("the model store %s is not there (%s): make the folder, which may be empty", cfg.ModelStore, cfg.Value("model_store").Origin)
 	case !isDir(cfg.ModelStore):
 		return fmt.Errorf("the model store %s is not a folder (%s)", cfg.ModelStore, cfg.Value("model_store").Origin)
 	}
 	return nil
+}
+
+// exists is also true of what cannot be looked at.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 func isDir(path string) bool {

@@ -113,7 +113,7 @@ func (p *program) rollout(w *tabwriter.Writer, d *client.Description) {
 		lines = append(lines, setting{"refused lately", fmt.Sprintf("%d, the last one %s: %s", r.Count, p.ago(r.At), r.Reason)})
 	}
 	if f := d.LastFailure; f != nil {
-		lines = append(lines, setting{"last failure", fmt.Sprintf("%s, at the %s try of %s: %s", p.ago(f.At), ordinal(f.Attempts), shortDigest(f.Digest), f.Reason)})
+		lines = append(lines, setting{"last failure", fmt.Sprintf("%s, at the %s try%s: %s", p.ago(f.At), ordinal(f.Attempts), ofDigest(f.Digest), f.Reason)})
 	}
 	for _, l := range lines {
 		if l.value != "" {
@@ -137,6 +137,14 @@ func stepsText(steps []client.Step) string {
 }
 
 func percentText(percent float64) string { return fmt.Sprintf("%g %%", percent) }
+
+// ofDigest names the archive of a failure, which has no digest when it could not be read.
+func ofDigest(digest string) string {
+	if digest == "" {
+		return ""
+	}
+	return " of " + shortDigest(digest)
+}
 
 // ordinal is 1st, 2nd, 3rd and so on.
 func ordinal(n int) string {

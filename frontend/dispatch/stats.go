@@ -25,7 +25,7 @@ func (s *Spent) add(d time.Duration) {
 // Stats are what a version has done since it was registered, in the Open Inference Protocol's terms.
 type Stats struct {
 	Inferences int64     // samples that were answered well
-	Executions int64     // batches that ran
+	Executions int64     // batches that ran, and of which a request was answered well
 	Last       time.Time // when the latest answer was given; zero before the first
 	Success    Spent     // requests, from their arrival to their answer
 	Fail       Spent
@@ -63,7 +63,7 @@ func (t *tally) count(now time.Time, total time.Duration, rows int, times batch.
 		s.Queue.add(times.Queued)
 		s.Compute.add(times.Ran)
 	}
-	if times.Run == nil || !times.Run.First() {
+	if failed || times.Run == nil || !times.Run.First() { // an execution counts when it has answered one request at least, as in Triton
 		return
 	}
 	s.Executions++

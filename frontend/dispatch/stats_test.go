@@ -80,7 +80,7 @@ func TestStatsOfFailures(t *testing.T) {
 			}
 		}
 		got := s.Stats(model)
-		if one := (Spent{1, time.Millisecond}); got.Fail != one || got.Success != one || got.Inferences != 1 || got.Executions != 2 || got.Compute != one {
+		if one := (Spent{1, time.Millisecond}); got.Fail != one || got.Success != one || got.Inferences != 1 || got.Executions != 1 || got.Compute != one || !cmp.Equal(got.Batches, []BatchStats{{1, one}}) {
 			t.Errorf("%+v", got)
 		}
 		s.end(t)

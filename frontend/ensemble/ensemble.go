@@ -76,7 +76,7 @@ type Launcher struct {
 	mu     sync.Mutex                // guards what follows
 	made   int                       // instances so far
 	graphs map[*instance]composition // of instances that load or are loaded
-	lacked map[string]bool           // ensembles whose last load failed for want of a model
+	lacked map[infer.ModelRef]string // ensembles whose last load failed for want of a model, and the folder that it was of
 }
 
 // composition says which model an instance is, and of which it is made.
@@ -93,7 +93,7 @@ func New(opts Options) (*Launcher, error) {
 	if opts.Grace <= 0 {
 		opts.Grace = defaultGrace
 	}
-	return &Launcher{opts: opts, graphs: map[*instance]composition{}, lacked: map[string]bool{}}, nil
+	return &Launcher{opts: opts, graphs: map[*instance]composition{}, lacked: map[infer.ModelRef]string{}}, nil
 }
 
 // Launch implements backend.Launcher.

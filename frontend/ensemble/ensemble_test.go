@@ -256,9 +256,14 @@ func TestLoadWaits(t *testing.T) {
 		if !fault.Is(err, fault.LoadFailed) || !strings.Contains(err.Error(), "step 3 of the ensemble needs the model two, which is not registered") || time.Since(begun) != defaultGrace {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}
+		begun = time.Now()
+		anew := backend.LoadSpec{Model: infer.ModelRef{Name: "e2"}, Dir: "another"} // not the same worker once more
+		if _, err = launch(t, l, diamond()).Load(t.Context(), anew); !fault.Is(err, fault.LoadFailed) || time.Since(begun) != defaultGrace {
+			t.Errorf("loaded anew: %v after %s", err, time.Since(begun))
+		}
 		waits := launch(t, l, diamond()) // the second time
 		go func() {
-			_, err := waits.Load(t.Context(), backend.LoadSpec{Model: infer.ModelRef{Name: "e2"}})
+			_, err := waits.Load(t.Context(), anew)
 			done <- err
 		}()
 		time.Sleep(time.Hour)

@@ -56,7 +56,7 @@ func (i *instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, 
 	if err := i.launcher.note(i, m.Model.Name, d.Models()); err != nil {
 		return backend.Info{}, err
 	}
-	members, err := i.launcher.await(ctx, m.Model.Name, d)
+	members, err := i.launcher.await(ctx, &m, d)
 	if err != nil {
 		return backend.Info{}, err
 	}

@@ -20,22 +20,23 @@ func refOf(s *pipeline.Step) infer.ModelRef { return infer.ModelRef{Name: s.Mode
 
 // await waits until the model of each step is ready, and tells about them. A model that is not registered, or whose start has failed, has the grace time:
 // when a store is filled, or the server starts, the ensemble may be the first. Who has waited in vain once has said so, and waits for as long as it takes
-// the next time, so that the ensemble is there again as soon as its models are.
-func (l *Launcher) await(ctx context.Context, name string, d *pipeline.Definition) ([]Member, error) {
+// the next time, so that the ensemble is there again as soon as its models are. That is a worker that is started again: an ensemble that is loaded anew,
+// which has a folder of its own, says so anew.
+func (l *Launcher) await(ctx context.Context, m *backend.LoadSpec, d *pipeline.Definition) ([]Member, error) {
 	grace := time.NewTimer(l.opts.Grace)
 	defer grace.Stop()
-	hurried, patient := false, l.hasLacked(name)
+	hurried, patient := false, l.hasLacked(m)
 	for {
 		changed := l.opts.Models.Changed() // before the look, so that nothing is missed
 		members, lacking := l.look(d)
 		switch {
 		case lacking == nil:
-			l.setLacked(name, false)
+			l.setLacked(m, false)
 			return members, nil
 		case lacking.final:
 			return nil, lacking.fault
 		case lacking.absent && hurried && !patient:
-			l.setLacked(name, true)
+			l.setLacked(m, true)
 			return nil, lacking.fault
 		}
 		select {
@@ -48,19 +49,20 @@ func (l *Launcher) await(ctx context.Context, name string, d *pipeline.Definitio
 	}
 }
 
-func (l *Launcher) hasLacked(name string) bool {
+func (l *Launcher) hasLacked(m *backend.LoadSpec) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lacked[name]
+	dir, lacked := l.lacked[m.Model]
+	return lacked && dir == m.Dir
 }
 
-func (l *Launcher) setLacked(name string, lacks bool) {
+func (l *Launcher) setLacked(m *backend.LoadSpec, lacks bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if lacks {
-		l.lacked[name] = true
+		l.lacked[m.Model] = m.Dir
 	} else {
-		delete(l.lacked, name)
+		delete(l.lacked, m.Model)
 	}
 }
 

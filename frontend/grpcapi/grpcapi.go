@@ -78,8 +78,10 @@ func Listen(ctx context.Context, addr string, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("the gRPC API cannot listen on %s: %w", addr, err)
 	}
 	s := &Server{opts: opts, listener: inner, closing: make(chan struct{})}
+	most := int(min(opts.MaxRequestSize, math.MaxInt32))
 	settings := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(int(min(opts.MaxRequestSize, math.MaxInt32))),
+		grpc.MaxRecvMsgSize(most),
+		grpc.RPCDecompressor(deflate{most}), //nolint:staticcheck // what it says to use instead is a global register, and needs an init function
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.ChainUnaryInterceptor(s.unary),
 		grpc.ChainStreamInterceptor(s.stream),

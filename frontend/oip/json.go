@@ -74,7 +74,7 @@ func DecodeRequest(body []byte, header string) (*Request, error) {
 	}
 	var j jsonRequest
 	if err := json.Unmarshal(text, &j); err != nil {
-		return nil, bad("failed to parse the request JSON buffer: %v", err)
+		return nil, bad("failed to parse the request JSON buffer: %s", Malformed(err))
 	}
 	if len(j.Inputs) == 0 {
 		return nil, bad("the request has no inputs: an array of {name, shape, datatype, data} is needed")
@@ -84,6 +84,9 @@ func DecodeRequest(body []byte, header string) (*Request, error) {
 	}
 	r := &Request{ID: j.ID, Inputs: make([]Tensor, 0, len(j.Inputs))}
 	if r.Params, err = parameters(j.Params); err != nil {
+		return nil, err
+	}
+	if err := flag(r.Params, paramBinaryOutputs); err != nil {
 		return nil, err
 	}
 	for i := range j.Inputs {
@@ -106,6 +109,9 @@ func DecodeRequest(body []byte, header string) (*Request, error) {
 			return nil, err
 		}
 		shared, err := TakeShared(params)
+		if err == nil {
+			err = flag(params, paramBinary)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -135,6 +141,9 @@ func decodeTensor(j *jsonTensor, tail []byte) (Tensor, []byte, error) {
 	}
 	_, sized := t.Params[paramBinarySize]
 	size, whole := t.Params.Int(paramBinarySize)
+	if _, fraction := t.Params[paramBinarySize].(float64); fraction { // also 8.0, which backends do not take
+		return t, nil, bad("tensor '%s': %s has to be a whole number of bytes, without a point or an exponent", j.Name, paramBinarySize)
+	}
 	switch {
 	case t.Shared != nil && (sized || len(j.Data) > 0):
 		return t, nil, bad("tensor '%s' is in shared memory, and has data beside it", j.Name)
@@ -218,6 +227,16 @@ func parameters(raw map[string]json.RawMessage) (Parameters, error) {
 		}
 	}
 	return p, nil
+}
+
+// flag refuses a parameter that is there, and neither true nor false.
+func flag(p Parameters, name string) error {
+	if value, given := p[name]; given {
+		if _, is := value.(bool); !is {
+			return bad("the parameter %s is %v, and has to be true or false", name, value)
+		}
+	}
+	return nil
 }
 
 func number(text string) any {

@@ -275,6 +275,74 @@ func TestSelectAndClassify(t *testing.T) {
 	}
 }
 
+// TestMalformed has requests whose errors may not name what only this program knows.
+func TestMalformed(t *testing.T) {
+	tensorOf := func(rest string) string {
+		return `{"inputs":[{"name":"A","shape":[1],"datatype":"FP32",` + rest + `}]}`
+	}
+	for body, want := range map[string]string{
+		`[]`:                            `it is an array and has to be an object`,
+		`{"id":5}`:                      `"id" is a number and has to be a string`,
+		`{"inputs":{}}`:                 `"inputs" is an object and has to be an array`,
+		`{"inputs":[{"shape":["1"]}]}`:  `"inputs.shape" is a string and has to be a whole number`,
+		`{"inputs":[{"shape":[1.5]}]}`:  `"inputs.shape" is the number 1.5 and has to be a whole number`,
+		`{"inputs":[{"shape":[true]}]}`: `"inputs.shape" is true or false and has to be a whole number`,
+		`{"parameters":[1]}`:            `"parameters" is an array and has to be an object`,
+		tensorOf(`"parameters":{"binary_data_size":4.0}`):                                                                    "has to be a whole number of bytes, without a point",
+		tensorOf(`"data":[1]`)[:len(tensorOf(`"data":[1]`))-1] + `,"parameters":{"binary_data_output":"yes"}}`:               "binary_data_output is yes, and has to be true or false",
+		tensorOf(`"data":[1]`)[:len(tensorOf(`"data":[1]`))-1] + `,"outputs":[{"name":"X","parameters":{"binary_data":1}}]}`: "binary_data is 1, and has to be true or false",
+	} {
+		header := ""
+		whole := body
+		if strings.Contains(body, "binary_data_size") {
+			whole, header = body+"abcd", strconv.Itoa(len(body))
+		}
+		_, err := DecodeRequest([]byte(whole), header)
+		if !fault.Is(err, fault.BadRequest) || !strings.Contains(fault.Message(err), want) || strings.Contains(fault.Message(err), "Go ") {
+			t.Errorf("%s: %v, want %q", body, err, want)
+		}
+	}
+}
+
+func TestClassesOfEveryDatatype(t *testing.T) {
+	for _, tc := range []struct {
+		dtype tensor.DType
+		data  string
+		want  string
+	}{
+		{tensor.Int64, "[9007199254740992,9007199254740993,-9223372036854775808]", "9007199254740993:1 9007199254740992:0 -9223372036854775808:2"},
+		{tensor.Uint64, "[18446744073709551614,18446744073709551615,0]", "18446744073709551615:1 18446744073709551614:0 0:2"},
+		{tensor.Int32, "[16777216,16777217,-5]", "16777217:1 16777216:0 -5:2"},
+		{tensor.Int8, "[-128,127,-1]", "127:1 -1:2 -128:0"},
+		{tensor.Uint8, "[200,255,3]", "255:1 200:0 3:2"},
+		{tensor.Bool, "[false,true,false]", "1:1 0:0 0:2"},
+		{tensor.FP64, "[1,1.000000000001,0.5]", "1.000000:1 1.000000:0 0.500000:2"},
+		{tensor.FP16, "[0.5,2,1]", "2.000000:1 1.000000:2 0.500000:0"},
+	} {
+		in, err := tensor.ParseJSON("x", tc.dtype, []int64{3}, []byte(tc.data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := Classify(&in, 3, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		elements, err := out.Elements()
+		if got := string(bytes.Join(elements, []byte(" "))); err != nil || got != tc.want {
+			t.Errorf("%s: %q %v, want %q", tc.dtype, got, err, tc.want)
+		}
+	}
+}
+
+func TestClassesThatAreNoNumber(t *testing.T) {
+	for _, k := range []any{int64(-1), "2", 1.5, true} {
+		r := &Response{Outputs: []Tensor{{Tensor: tensor.FromFloats("X", []int64{2}, []float32{1, 2})}}}
+		if err := r.Select([]Requested{{Name: "X", Params: Parameters{"classification": k}}}, nil, noRows); !fault.Is(err, fault.BadRequest) {
+			t.Errorf("%v: %v", k, err)
+		}
+	}
+}
+
 func FuzzDecodeRequest(f *testing.F) {
 	head := `{"id":"1","inputs":[{"name":"A","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}],"outputs":[{"name":"X"}]}`
 	f.Add(append([]byte(head), floats(1, 2)...), strconv.Itoa(len(head)))

@@ -19,6 +19,9 @@ import (
 // featureBinary is what a backend announces that takes and gives bodies with raw tensors.
 const featureBinary = "oip_binary"
 
+// featureOptional is what a backend announces of whose inputs some may be left out, or that takes others than it describes: it compares them by itself.
+const featureOptional = "oip_optional"
+
 // Call is one inference.
 type Call struct {
 	ID      string        // of the request in the logs
@@ -149,6 +152,7 @@ func check(d *rollout.Description, r *oip.Request) error {
 		in := &r.Inputs[i]
 		at := slices.IndexFunc(d.Ports.Inputs, func(p backend.Port) bool { return p.Name == in.Name })
 		switch {
+		case at < 0 && d.Features[featureOptional]:
 		case at < 0:
 			return fault.Newf(fault.BadRequest, "unexpected inference input '%s' for model '%s'; it has %s", in.Name, d.Ref.Name, names(d.Ports.Inputs))
 		case d.Ports.Inputs[at].DataType != string(in.DType) && d.Ports.Inputs[at].DataType != "":
@@ -156,7 +160,7 @@ func check(d *rollout.Description, r *oip.Request) error {
 				d.Ports.Inputs[at].DataType)
 		}
 	}
-	if len(r.Inputs) != len(d.Ports.Inputs) {
+	if len(r.Inputs) != len(d.Ports.Inputs) && !d.Features[featureOptional] {
 		return fault.Newf(fault.BadRequest, "expected %d inputs but got %d inputs for model '%s'; it has %s", len(d.Ports.Inputs), len(r.Inputs), d.Ref.Name,
 			names(d.Ports.Inputs))
 	}

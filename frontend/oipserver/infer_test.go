@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/flambeau-serve/flambeau/frontend/oip"
+	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 )
 
@@ -57,6 +59,27 @@ func TestClassification(t *testing.T) {
 		elements, err := out.Elements()
 		if err != nil || len(elements) != 1 || string(elements[0]) != want || len(out.Shape) != 2 {
 			t.Errorf("%s: %v %s %v", model, err, elements, out.Shape)
+		}
+	}
+}
+
+// TestInputsThatTheBackendCompares has a model of whose inputs some may be left out, or that takes more than it tells.
+func TestInputsThatTheBackendCompares(t *testing.T) {
+	for _, optional := range []bool{false, true} {
+		w := newWorld()
+		w.models[0].Features = map[string]bool{featureBinary: true, featureOptional: optional}
+		s := serve(t, w)
+		more := request()
+		more.Inputs = append(more.Inputs, oip.Tensor{Tensor: tensor.FromFloats("beside", []int64{1}, []float32{1})})
+		_, err := s.Infer(t.Context(), infer.ModelRef{Name: "adder"}, &Call{Request: more}, false)
+		if optional && err != nil || !optional && !fault.Is(err, fault.BadRequest) {
+			t.Errorf("optional %t: %v", optional, err)
+		}
+		wrong := request()
+		wrong.Inputs[0].DType = tensor.FP64
+		wrong.Inputs[0].Data = make([]byte, 2*len(wrong.Inputs[0].Data))
+		if _, err := s.Infer(t.Context(), infer.ModelRef{Name: "adder"}, &Call{Request: wrong}, false); !fault.Is(err, fault.BadRequest) {
+			t.Errorf("optional %t, another datatype: %v", optional, err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flambeau-serve/flambeau/frontend/oip"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
@@ -115,7 +116,7 @@ func parseConfig(model, text string) (*modelConfig, error) {
 		}
 	}
 	if err := json.Unmarshal([]byte(text), c); err != nil {
-		return nil, refuse("%v", err)
+		return nil, refuse("%s", oip.Malformed(err))
 	}
 	switch _, all := c.Policy["all"]; {
 	case c.Name != "" && c.Name != model:
@@ -393,8 +394,8 @@ func (s *Server) deployFiles(ctx context.Context, ref infer.ModelRef, c *modelCo
 	_, err = s.opts.Deployer.Deploy(ctx, spec)
 	if fault.Is(err, fault.LoadFailed) { // the files are the client's
 		f := fault.New(fault.InvalidModel, "version "+ref.Version+" of '"+ref.Name+"' does not load: "+fault.Message(err), err)
-		if why, ok := errors.AsType[*fault.Error](err); ok {
-			f.Hint = why.Hint
+		if why, ok := errors.AsType[*fault.Error](err); ok && why.Hint != "" {
+			f.Message += ": " + why.Hint // the cause, which clients of the protocol see only in the text
 		}
 		return f
 	}

@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
@@ -128,6 +130,12 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 	w.refuse = errors.New("its workers did not start")
 	if err := s.Load(t.Context(), "m", Overrides{Config: "{}", Files: good}); !errors.Is(err, w.refuse) {
+		t.Errorf("%v", err)
+	}
+	why := fault.New(fault.LoadFailed, "Failed to start workers for model m version: 1", nil)
+	why.Hint = "the model is damaged at byte 3"
+	w.refuse = why
+	if err := s.Load(t.Context(), "m", Overrides{Config: "{}", Files: good}); !fault.Is(err, fault.InvalidModel) || !strings.HasSuffix(fault.Message(err), "the model is damaged at byte 3") {
 		t.Errorf("%v", err)
 	}
 }

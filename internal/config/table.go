@@ -118,7 +118,7 @@ func modelOptions() []Option {
 		{
 			Key: "allowed_urls", Type: "list of regular expressions", Default: defaultAllowedURLs, Env: envName("allowed_urls"),
 			Doc: "Which URLs models may be fetched from: expressions in Java's syntax, separated by commas, one of which has to match the whole URL, in " +
-				"any case. The environment variable counts only with `use_env_allowed_urls`.",
+				"any case. The default lets the URLs of object stores pass as well (`s3`, `gs`, `azblob`). The environment variable counts only with `use_env_allowed_urls`.",
 			set: func(c *Config, s string) error {
 				c.AllowedURLs = nil
 				for expr := range strings.SplitSeq(s, ",") {

@@ -453,7 +453,10 @@ func (d *Deployer) awaitAll(ctx context.Context, units []*unit) error {
 	defer d.unlock()
 	var errs []error
 	for _, u := range units {
-		if u.decision == DecisionFailed || u.decision == DecisionRefused {
+		switch {
+		case u.present && u.entry.State == watch.Incomplete:
+			errs = append(errs, fault.Newf(fault.InvalidModel, "%s does not serve: it is not complete: %s", u.path, u.entry.Reason))
+		case u.decision == DecisionFailed || u.decision == DecisionRefused:
 			errs = append(errs, fault.Newf(fault.InvalidModel, "%s does not serve: %s", u.path, u.reason))
 		}
 	}

@@ -215,6 +215,23 @@ func TestReloadForgetsWhatWasDecidedByHand(t *testing.T) {
 	})
 }
 
+func TestReloadOfWhatIsNotComplete(t *testing.T) {
+	in(t, nil, func(b *bench, run func()) {
+		run()
+		b.store.put(map[string]file{"m.onnx": {state: watch.Incomplete, reason: "the file is no ONNX model", folder: "m", number: "1.0"}})
+		b.after(time.Second, "")
+		if err := b.Reload(b.t.Context(), "m"); !fault.Is(err, fault.InvalidModel) || !strings.Contains(err.Error(), "the file is no ONNX model") {
+			t.Errorf("reload of a file that is not complete: %v", err)
+		}
+		b.store.put(map[string]file{"m.onnx": mar("a", "m", "1.0")})
+		b.after(time.Second, "m/1.0 a*")
+		if err := b.Reload(b.t.Context(), "m"); err != nil {
+			t.Error(err)
+		}
+		b.events()
+	})
+}
+
 // remembered runs a test twice with the same ledger and the same folder of kept archives, as before and after a restart.
 func remembered(t *testing.T, change func(*Options), first, second func(b *bench, run func())) {
 	t.Helper()

@@ -113,9 +113,16 @@ type lastLines struct {
 // keptFatal is how many lines of such a report are kept.
 const keptFatal = 5
 
-// beginsReport knows how Go and Python begin to tell why they end.
+// beginsReport knows how Go, Python and C++ begin to tell why they end.
 func beginsReport(line string) bool {
-	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "Fatal Python error: ")
+	for _, begin := range []string{"panic: ", "fatal error: ", "Fatal Python error: ", "terminate called "} {
+		if strings.HasPrefix(line, begin) {
+			return true
+		}
+	}
+	// Go's words for a signal that it did not expect: "SIGSEGV: segmentation violation".
+	name, _, ok := strings.Cut(line, ": ")
+	return ok && strings.HasPrefix(name, "SIG") && !strings.ContainsFunc(name, func(r rune) bool { return r < 'A' || r > 'Z' })
 }
 
 // keptLine is a line and when it came.

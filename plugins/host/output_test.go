@@ -72,6 +72,19 @@ func TestLastLinesAreKept(t *testing.T) {
 	}
 }
 
+func TestReportsBegin(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"SIGSEGV: segmentation violation": true, "SIGABRT: abort": true, "panic: boo": true, "fatal error: concurrent map writes": true,
+		"Fatal Python error: Segmentation fault": true, "terminate called after throwing an instance of 'std::bad_alloc'": true,
+		"SIGSEGV": false, "Signal: 11": false, "goroutine 1 [running]:": false, "a panic: boo": false, "SIG a: b": false, "": false,
+	} {
+		if beginsReport(line) != want {
+			t.Errorf("%q: %t", line, !want)
+		}
+	}
+}
+
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nb\x1e\n\x1e{}\n\xc3"), 1)
 	f.Add(bytes.Repeat([]byte("\xf0\x9f\x98\x80"), 9), 3)

@@ -188,8 +188,17 @@ func describePort(p *session.Port) string {
 // ReadsLong says whether a request may take long before it is what the model takes: a picture that is decoded, a text that is cut into tokens.
 func (h *Handler) ReadsLong() bool { return h.task != nil }
 
+// featureOptional is what a model announces of whose inputs some may be left out, or that takes others than it describes: it compares them by itself.
+const featureOptional = "oip_optional"
+
 // Features implements handlersdk.Featured.
-func (h *Handler) Features() []string { return []string{handlersdk.FeatureOIPBinary} }
+func (h *Handler) Features() []string {
+	features := []string{handlersdk.FeatureOIPBinary}
+	if h.session != nil && (len(h.session.Defaults) > 0 || slices.ContainsFunc(h.session.Inputs, func(p session.Port) bool { return p.Optional })) {
+		features = append(features, featureOptional)
+	}
+	return features
+}
 
 // manyRows is told of a model that takes any number of rows, when batchSize says nothing: what Triton makes of such a model. Nothing is bounded by it.
 const manyRows = 4

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"bytes"
 	"encoding/json"
 	"log/slog"
 	"math"
@@ -106,6 +107,9 @@ func TestFormsOfARequest(t *testing.T) {
 		item("application/json", []byte(protocol)), item("application/json", other), item("application/json", []byte(`{"byte":[1]}`)),
 		item("application/json", []byte(`[[1,2,3]]`)),
 		{Parts: []handlersdk.Part{{Name: "bytes", Data: npy}}},
+		item("application/json", append([]byte("[1"), bytes.Repeat([]byte(" "), len(parsed.Data)-2)...)), // cut off, and as long as a row of elements
+		item("application/json", []byte(`{"bytes":"`+strings.Repeat("a", len(parsed.Data)-2)+`"}`)),
+		{Parts: []handlersdk.Part{{Name: "bytes", ContentType: "application/json", Data: bytes.Repeat([]byte("["), len(parsed.Data))}}},
 	}
 	results, err := h.Handle(t.Context(), items)
 	if err != nil {
@@ -148,7 +152,10 @@ func TestFormsOfARequest(t *testing.T) {
 	} else {
 		isPython("protocol", response.Outputs[0].Data)
 	}
-	for i, want := range map[int]string{6: `no input "byte"; it has bytes INT32 [-1 2048]`, 7: "has the shape [1 3], and the model wants [-1 2048]"} {
+	for i, want := range map[int]string{
+		6: `no input "byte"; it has bytes INT32 [-1 2048]`, 7: "has the shape [1 3], and the model wants [-1 2048]",
+		9: "no JSON array that fits", 10: "no JSON array that fits", 11: "no JSON array that fits",
+	} {
 		if results[i].Err == nil || !strings.Contains(results[i].Err.Error(), want) {
 			t.Errorf("request %d: %v, want %q", i, results[i].Err, want)
 		}

@@ -73,7 +73,7 @@ func (p *pictures) read(item *handlersdk.Item, j *job) error {
 	data := part.Data
 	text := bytes.TrimSpace(data)
 	if len(text) > 0 && text[0] == '[' || tensor.IsNPY(data) {
-		t, err := one(p.port, data)
+		t, err := one(p.port, data, true)
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func (h *Handler) tensors(item *handlersdk.Item, j *job) ([]tensor.Tensor, error
 		if err != nil {
 			return nil, err
 		}
-		t, err := one(port, p.Data)
+		t, err := one(port, p.Data, isJSON(p.ContentType))
 		if err != nil {
 			return nil, err
 		}
@@ -94,14 +94,14 @@ func (h *Handler) body(p handlersdk.Part) ([]tensor.Tensor, error) {
 	switch err := objectOf(p.Data, &members); {
 	case members != nil:
 		return h.object(members)
-	case err != nil && (len(h.session.Inputs) != 1 || strings.Contains(p.ContentType, "json")):
+	case err != nil && (len(h.session.Inputs) != 1 || isJSON(p.ContentType)):
 		return nil, bad("the body is no JSON: %w", err)
 	}
 	if len(h.session.Inputs) != 1 {
 		return nil, bad(`the model has %d inputs: send an object with an array for each, such as {"NAME": [[…]]}; they are %s`, len(h.session.Inputs),
 			describe(h.session.Inputs))
 	}
-	t, err := one(&h.session.Inputs[0], p.Data)
+	t, err := one(&h.session.Inputs[0], p.Data, isJSON(p.ContentType))
 	return []tensor.Tensor{t}, err
 }
 
@@ -131,7 +131,7 @@ func (h *Handler) object(members map[string]json.RawMessage) ([]tensor.Tensor, e
 		if err != nil {
 			return nil, err
 		}
-		t, err := one(port, value)
+		t, err := one(port, value, true)
 		if err != nil {
 			return nil, err
 		}
@@ -140,8 +140,12 @@ func (h *Handler) object(members map[string]json.RawMessage) ([]tensor.Tensor, e
 	return all, nil
 }
 
-// one reads one tensor: a .npy file, JSON, or the raw elements of a model whose rows have a length that is known.
-func one(port *session.Port, data []byte) (tensor.Tensor, error) {
+// isJSON says whether a media type is JSON's.
+func isJSON(contentType string) bool { return strings.Contains(strings.ToLower(contentType), "json") }
+
+// one reads one tensor: a .npy file, JSON, or the raw elements of a model whose rows have a length that is known. What is said to be JSON is never taken
+// for elements: text that is cut off may well have their length.
+func one(port *session.Port, data []byte, said bool) (tensor.Tensor, error) {
 	if !port.IsTensor() {
 		return tensor.Tensor{}, bad("the input %q is a %s, which cannot be sent", port.Name, port.Kind)
 	}
@@ -155,7 +159,7 @@ func one(port *session.Port, data []byte) (tensor.Tensor, error) {
 		}
 		return t, nil
 	}
-	if isBinary(data) {
+	if !said && isBinary(data) {
 		if raw, ok := elements(port, data); ok {
 			return raw, nil
 		}
@@ -165,8 +169,11 @@ func one(port *session.Port, data []byte) (tensor.Tensor, error) {
 		return tensor.Tensor{}, bad("there is nothing for the input %q", port.Name)
 	}
 	t, err := tensor.ParseJSON(port.Name, port.DType, nil, text)
-	if err == nil {
+	switch {
+	case err == nil:
 		return t, nil
+	case said:
+		return t, bad("the data for %q is no JSON array that fits: %w", port.Name, err)
 	}
 	if raw, ok := elements(port, data); ok {
 		return raw, nil
