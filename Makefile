@@ -137,6 +137,10 @@ proto: ## Lint proto/ and generate its Go code (the first time builds buf: about
 docs: ## Write docs/configuration.md from internal/config
 	$(GO) run ./cmd/flambeau docs configuration > docs/configuration.md
 
+.PHONY: tables
+tables: ## Write plugins/onnx/tokenize/tables.go from Hugging Face's tokenizers (ten seconds)
+	@tools/tables.sh
+
 .PHONY: fresh
 fresh: ## Fail when go.mod or a generated file is not what its source gives
 	$(GO) mod tidy -diff

@@ -28,4 +28,10 @@ if ! diff -u docs/configuration.md "$work/configuration.md"; then
 	echo "stale: docs/configuration.md (run: make docs)" >&2
 	stale=1
 fi
+
+tools/tables.sh "$work/tables.go"
+if ! diff -u plugins/onnx/tokenize/tables.go "$work/tables.go"; then
+	echo "stale: plugins/onnx/tokenize/tables.go (run: make tables)" >&2
+	stale=1
+fi
 exit "$stale"

@@ -48,28 +48,33 @@ func (f *Fetcher) newClient() *http.Client {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// ownerKey is where a context has the owner of the connections that are dialed with it.
+// ownerKey is where a context has the end of whoever owns the connections that are dialed with it.
 type ownerKey struct{}
 
+// afterOwner has f called once the owner has ended; stop says that this is not wanted any more.
+type afterOwner = func(f func()) (stop func() bool)
+
 // owning makes ctx the owner of all connections that are dialed with what it gives.
-func owning(ctx context.Context) context.Context { return context.WithValue(ctx, ownerKey{}, ctx) }
+func owning(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownerKey{}, func(f func()) (stop func() bool) { return context.AfterFunc(ctx, f) })
+}
 
 // owned ends dials and connections together with their owner. A transport hands on what a request's context has, but not its end: it would go on dialing for
 // a request that is gone, in the hope of another one.
 func owned(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		owner, ok := ctx.Value(ownerKey{}).(context.Context)
+		after, ok := ctx.Value(ownerKey{}).(afterOwner)
 		if !ok {
 			return dial(ctx, network, address)
 		}
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(owner, func() { cancel(context.Cause(owner)) })()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer after(cancel)()
 		c, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		context.AfterFunc(owner, func() { _ = c.Close() }) // it may be closed already
+		after(func() { _ = c.Close() }) // it may be closed already
 		return c, nil
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -49,7 +48,7 @@ func (t *Tokenizer) addTokens(list []added, v *vocabulary) (map[string]int64, er
 			continue
 		}
 		content := token.Content
-		p, err := t.normalized(piece{text: content}, time.Now().Add(textLimit))
+		p, err := t.normalized(piece{text: content}, boundsOf(content))
 		if err != nil {
 			return nil, fmt.Errorf("its added token %q: %w", content, err)
 		}
@@ -62,23 +61,26 @@ func (t *Tokenizer) addTokens(list []added, v *vocabulary) (map[string]int64, er
 	return ids, nil
 }
 
-// addedTokens are tokens by their first bytes, the longest first.
-type addedTokens struct{ byFirst map[byte][]added }
+// addedTokens finds tokens. Some files add thousands that all begin with <, so they are found by their lengths, which are few.
+type addedTokens struct {
+	byContent map[string]*added
+	lengths   [256][]int // in bytes, of the tokens that begin with a byte; the longest first
+}
 
+// add adds a token, unless there is one with the same content.
 func (a *addedTokens) add(token added) {
-	if a.byFirst == nil {
-		a.byFirst = map[byte][]added{}
+	if a.byContent == nil {
+		a.byContent = map[string]*added{}
 	}
-	first := token.Content[0]
-	all := a.byFirst[first]
-	at := 0
-	for at < len(all) && len(all[at].Content) >= len(token.Content) {
-		if all[at].Content == token.Content {
-			return
-		}
-		at++
+	if _, ok := a.byContent[token.Content]; ok {
+		return
 	}
-	a.byFirst[first] = slices.Insert(all, at, token)
+	a.byContent[token.Content] = &token
+	lengths := &a.lengths[token.Content[0]]
+	at, ok := slices.BinarySearchFunc(*lengths, len(token.Content), func(have, wanted int) int { return wanted - have })
+	if !ok {
+		*lengths = slices.Insert(*lengths, at, len(token.Content))
+	}
 }
 
 // span is an added token, or what lies between two of them.
@@ -90,7 +92,7 @@ type span struct {
 // spans gives the tokens in a text and what lies between them, in order; nothing of it is empty.
 func (a *addedTokens) spans(text string) iter.Seq[span] {
 	return func(yield func(span) bool) {
-		done := 0
+		done, blanks := 0, 0
 		for at := 0; at < len(text); {
 			token := a.at(text[at:])
 			if token == nil {
@@ -98,7 +100,7 @@ func (a *addedTokens) spans(text string) iter.Seq[span] {
 				at += size
 				continue
 			}
-			begin, end, ok := token.extent(text, at, done)
+			begin, end, ok := token.extent(text, at, done, &blanks)
 			at += len(token.Content) // a token may be found again in the blanks that another one took behind it
 			if !ok {
 				continue
@@ -118,27 +120,32 @@ func (a *addedTokens) spans(text string) iter.Seq[span] {
 }
 
 // extent gives where a token that was found at a place begins and ends, with the blanks that are its own and not of the one that ended at done. It is none when it had to
-// be a word and is a part of one.
-func (token *added) extent(text string, at, done int) (begin, end int, ok bool) {
+// be a word and is a part of one. What is before blanks has been seen to be blank, from the end of a token found earlier on: so nobody looks at the same blanks again and again.
+func (token *added) extent(text string, at, done int, blanks *int) (begin, end int, ok bool) {
 	begin, end = at, at+len(token.Content)
 	if token.SingleWord && (endsWithWord(text[:begin]) || beginsWithWord(text[end:])) {
 		return 0, 0, false
 	}
 	if token.LeftStrip {
-		begin = max(done, len(strings.TrimRightFunc(text[:begin], unicode.IsSpace)))
+		from := min(done, begin)
+		begin = max(done, from+len(strings.TrimRightFunc(text[from:begin], unicode.IsSpace)))
 	}
 	if token.RightStrip {
-		end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+		seen := max(end, *blanks)
+		end = len(text) - len(strings.TrimLeftFunc(text[seen:], unicode.IsSpace))
+		*blanks = end
 	}
 	return begin, end, true
 }
 
 // at gives the longest token that a text begins with.
 func (a *addedTokens) at(text string) *added {
-	all := a.byFirst[text[0]]
-	for i := range all {
-		if strings.HasPrefix(text, all[i].Content) {
-			return &all[i]
+	for _, length := range a.lengths[text[0]] {
+		if length > len(text) {
+			continue
+		}
+		if token, ok := a.byContent[text[:length]]; ok {
+			return token
 		}
 	}
 	return nil

@@ -45,7 +45,7 @@ func (t *Tokenizer) surrounded(inner []int64) Encoded {
 
 // postProcessor finds out what comes around a text. A processor makes sequences of tokens of sequences of tokens, and the next one makes others of these; in the end they
 // stand one behind another.
-func (t *Tokenizer) postProcessor(p *part) error {
+func (t *Tokenizer) postProcessor(p *stage) error {
 	all := [][]place{{{text: true}}}
 	if p != nil {
 		var err error
@@ -59,7 +59,14 @@ func (t *Tokenizer) postProcessor(p *part) error {
 	return nil
 }
 
-func (t *Tokenizer) processed(p *part, all [][]place) ([][]place, error) {
+func (t *Tokenizer) processed(p *stage, all [][]place) ([][]place, error) {
+	total := 0
+	for _, sequence := range all {
+		total += len(sequence)
+	}
+	if total > maxPlaces {
+		return nil, fmt.Errorf("its post-processors put more than %d tokens around a text", maxPlaces)
+	}
 	switch p.Type {
 	case typeSequence:
 		for i := range p.Processors {
@@ -84,7 +91,7 @@ func (t *Tokenizer) processed(p *part, all [][]place) ([][]place, error) {
 }
 
 // bert puts [CLS] before the first sequence, and [SEP] behind each.
-func (p *part) bert(all [][]place) (made [][]place) {
+func (p *stage) bert(all [][]place) (made [][]place) {
 	for i, sequence := range all {
 		sep := place{id: p.Sep.id}
 		if i == 0 {
@@ -98,7 +105,7 @@ func (p *part) bert(all [][]place) (made [][]place) {
 }
 
 // roberta puts <s> before the first sequence, </s> before each other and behind each. All count as one part.
-func (p *part) roberta(all [][]place) (made [][]place) {
+func (p *stage) roberta(all [][]place) (made [][]place) {
 	begin := place{id: p.Cls.id}
 	for _, sequence := range all {
 		sequence = append(append([]place{begin}, sequence...), place{id: p.Sep.id})
@@ -116,7 +123,7 @@ func setKind(sequence []place, kind int64) {
 }
 
 // template makes what a template says: that for one text of one sequence, that for two of two.
-func (t *Tokenizer) template(p *part, all [][]place) ([][]place, error) {
+func (t *Tokenizer) template(p *stage, all [][]place) ([][]place, error) {
 	for _, member := range p.Single {
 		if special := member.SpecialToken; special != nil {
 			t.specials += len(p.SpecialTokens[special.ID].IDs)
@@ -146,7 +153,7 @@ func (t *Tokenizer) template(p *part, all [][]place) ([][]place, error) {
 }
 
 // member gives what a member of a template stands for.
-func (p *part) member(m *templateMember, all [][]place) ([]place, error) {
+func (p *stage) member(m *templateMember, all [][]place) ([]place, error) {
 	switch {
 	case m.SpecialToken != nil:
 		special, ok := p.SpecialTokens[m.SpecialToken.ID]

@@ -8,7 +8,7 @@ import (
 // bytePairs joins the pair that was learned first, again and again.
 type bytePairs struct {
 	vocab          map[string]int64
-	merges         map[[2]int64]learned
+	merges         map[[2]uint32]learned
 	unknown        int64 // noUnknown: what is unknown is left out
 	fuse           bool  // of several unknown characters in a row one token is made
 	prefix, suffix string
@@ -17,13 +17,10 @@ type bytePairs struct {
 }
 
 // learned is what a pair becomes.
-type learned struct {
-	rank int
-	id   int64
-}
+type learned struct{ rank, id uint32 }
 
 func newBytePairs(m *model, vocab map[string]int64, unknown int64) (words, error) {
-	b := &bytePairs{vocab: vocab, merges: make(map[[2]int64]learned, len(m.Merges)), unknown: unknown, fuse: m.FuseUnknown, whole: m.IgnoreMerges}
+	b := &bytePairs{vocab: vocab, merges: make(map[[2]uint32]learned, len(m.Merges)), unknown: unknown, fuse: m.FuseUnknown, whole: m.IgnoreMerges}
 	if m.Prefix != nil {
 		b.prefix = *m.Prefix
 	}
@@ -53,15 +50,15 @@ func newBytePairs(m *model, vocab map[string]int64, unknown int64) (words, error
 		if !okLeft || !okRight || !ok {
 			return nil, fmt.Errorf("the tokens of the merge %q are not in the vocabulary", pair)
 		}
-		b.merges[[2]int64{left, right}] = learned{i, joined}
+		b.merges[[2]uint32{uint32(left), uint32(right)}] = learned{uint32(i), uint32(joined)}
 	}
 	return b, nil
 }
 
-// symbol is a token of a word that is being put together; those that were joined to the left one have gone.
+// symbol is a token of a word that is being put together; those that were joined to the left one have gone. (A word can be as long as a text: it is kept small.)
 type symbol struct {
-	id         int64
-	prev, next int // -1: none
+	id         uint32
+	prev, next int32 // -1: none
 	gone       bool
 }
 
@@ -78,7 +75,7 @@ func (b *bytePairs) tokens(ids []int64, word string) ([]int64, error) {
 	b.join(symbols)
 	for i := range symbols {
 		if !symbols[i].gone {
-			ids = append(ids, symbols[i].id)
+			ids = append(ids, int64(symbols[i].id))
 		}
 	}
 	return ids, nil
@@ -119,7 +116,7 @@ func (b *bytePairs) characters(word string) ([]symbol, error) {
 	}
 	symbols := make([]symbol, len(ids))
 	for i, id := range ids {
-		symbols[i] = symbol{id: id, prev: i - 1, next: i + 1}
+		symbols[i] = symbol{id: uint32(id), prev: int32(i) - 1, next: int32(i) + 1}
 	}
 	if len(symbols) > 0 {
 		symbols[len(symbols)-1].next = -1
@@ -142,7 +139,7 @@ func (b *bytePairs) marked(word string, begin, end int) string {
 // candidate is a pair that may be joined: that of the symbol at, and the next one.
 type candidate struct {
 	learned
-	at int
+	at int32
 }
 
 // before says whether a pair is joined before another: the one that was learned first, and of equal ones the leftmost.
@@ -189,16 +186,16 @@ func (c *candidates) pop() candidate {
 
 func (b *bytePairs) join(symbols []symbol) {
 	var waiting candidates
-	consider := func(at int) {
+	consider := func(at int32) {
 		if at < 0 || symbols[at].next < 0 {
 			return
 		}
-		if l, ok := b.merges[[2]int64{symbols[at].id, symbols[symbols[at].next].id}]; ok {
+		if l, ok := b.merges[[2]uint32{symbols[at].id, symbols[symbols[at].next].id}]; ok {
 			waiting.push(candidate{l, at})
 		}
 	}
 	for i := range symbols {
-		consider(i)
+		consider(int32(i))
 	}
 	for len(waiting) > 0 {
 		best := waiting.pop()
@@ -207,7 +204,7 @@ func (b *bytePairs) join(symbols []symbol) {
 			continue
 		}
 		right := &symbols[left.next]
-		if l, ok := b.merges[[2]int64{left.id, right.id}]; !ok || l.id != best.id {
+		if l, ok := b.merges[[2]uint32{left.id, right.id}]; !ok || l.id != best.id {
 			continue // one of the two has been joined to another meanwhile
 		}
 		left.id, left.next, right.gone = best.id, right.next, true

@@ -8,18 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// part is one of the file's steps; which members count depends on the type.
-type part struct {
+// stage is one of the file's steps; which members count depends on the type.
+type stage struct {
 	Type string `json:"type"`
 
 	// Of sequences of steps.
-	Normalizers   []part `json:"normalizers"`
-	PreTokenizers []part `json:"pretokenizers"`
-	Processors    []part `json:"processors"`
+	Normalizers   []stage `json:"normalizers"`
+	PreTokenizers []stage `json:"pretokenizers"`
+	Processors    []stage `json:"processors"`
 
 	// BertNormalizer.
 	CleanText    *bool `json:"clean_text"`
@@ -94,7 +95,74 @@ type scored struct {
 }
 
 // UnmarshalJSON reads an array of the two.
-func (p *scored) UnmarshalJSON(text []byte) error { return both(text, &p.token, &p.score) }
+func (p *scored) UnmarshalJSON(text []byte) error {
+	var number json.Number
+	if err := both(text, &p.token, &number); err != nil {
+		return err
+	}
+	var err error
+	p.score, err = score(number.String())
+	return err
+}
+
+// score reads a number as Hugging Face's library does: digits as a whole number, which is then divided by a power of ten. The last bit can be another one than that of the
+// nearest number, and which of two ways to the tokens of a text is the likelier can depend on it.
+func score(number string) (float64, error) {
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(number), "e")
+	digits, negative := strings.CutPrefix(mantissa, "-")
+	whole, power := significand(digits)
+	if exponent != "" {
+		more, _ := strconv.Atoi(exponent) // what no int has is far beyond all numbers as well
+		power += max(min(more, math.MaxInt32), math.MinInt32)
+	}
+	value := float64(whole)
+	for ; power < -maxPower && value != 0; power += maxPower {
+		value /= powerOfTen(maxPower)
+	}
+	if power < 0 {
+		value /= powerOfTen(-power)
+	} else if value != 0 {
+		value *= powerOfTen(power)
+	}
+	if number == "" || math.IsInf(value, 0) {
+		return 0, fmt.Errorf("the score %q is not a number that 64 bits have", number)
+	}
+	if negative {
+		value = -value
+	}
+	return value, nil
+}
+
+// significand reads as many digits as 64 bits have, and gives the power of ten that they are to be multiplied with.
+func significand(digits string) (whole uint64, power int) {
+	fraction, full := false, false
+	for _, c := range digits {
+		if c == '.' {
+			fraction = true
+			continue
+		}
+		digit := uint64(c - '0')
+		full = full || whole > (math.MaxUint64-digit)/10
+		switch {
+		case !full:
+			whole = whole*10 + digit
+			if fraction {
+				power--
+			}
+		case !fraction:
+			power++
+		}
+	}
+	return whole, power
+}
+
+// maxPower is the largest power of ten that 64 bits have.
+const maxPower = 308
+
+func powerOfTen(power int) float64 {
+	value, _ := strconv.ParseFloat("1e"+strconv.Itoa(power), 64) // infinite beyond maxPower
+	return value
+}
 
 func both(text []byte, first, second any) error {
 	var members []json.RawMessage
@@ -137,9 +205,9 @@ type file struct {
 	} `json:"truncation"`
 	Padding       *padding `json:"padding"`
 	AddedTokens   []added  `json:"added_tokens"`
-	Normalizer    *part    `json:"normalizer"`
-	PreTokenizer  *part    `json:"pre_tokenizer"`
-	PostProcessor *part    `json:"post_processor"`
+	Normalizer    *stage   `json:"normalizer"`
+	PreTokenizer  *stage   `json:"pre_tokenizer"`
+	PostProcessor *stage   `json:"post_processor"`
 	Model         model    `json:"model"`
 }
 
@@ -228,6 +296,8 @@ func build(f *file) (*Tokenizer, error) {
 // lengths reads how texts are cut, and filled up.
 func (t *Tokenizer) lengths(f *file, ids ...map[string]int64) error {
 	if f.Truncation != nil {
+		// Its strategy says which of two texts is cut, and here there is one only: it is cut. (For OnlySecond the library refuses one text that is too long; files have that
+		// from whoever saved them after a training with pairs, and whoever loads them in Python sets it anew.)
 		if t.MaxLength = f.Truncation.MaxLength; t.MaxLength < 0 {
 			return fmt.Errorf("its truncation is to %d tokens", t.MaxLength)
 		}

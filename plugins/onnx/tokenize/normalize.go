@@ -3,14 +3,13 @@ package tokenize
 import (
 	"fmt"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
 
-func (t *Tokenizer) normalizer(p *part) error {
+func (t *Tokenizer) normalizer(p *stage) error {
 	if p == nil {
 		return nil
 	}
@@ -34,7 +33,7 @@ func (t *Tokenizer) normalizer(p *part) error {
 }
 
 // inferredNormalizer finds the type of a normalizer by its members: files of early versions do not name it.
-func (p *part) inferredNormalizer() string {
+func (p *stage) inferredNormalizer() string {
 	switch {
 	case p.CleanText != nil:
 		return typeBERT
@@ -48,7 +47,7 @@ func (p *part) inferredNormalizer() string {
 
 const typeBERT = "BertNormalizer"
 
-func normalizerSteps(p *part) ([]step, error) {
+func normalizerSteps(p *stage) ([]step, error) {
 	switch p.Type {
 	case typeBERT, "Bert":
 		return bertNormalizer(p), nil
@@ -70,7 +69,7 @@ func normalizerSteps(p *part) ([]step, error) {
 	return []step{do}, nil
 }
 
-func bertNormalizer(p *part) (steps []step) {
+func bertNormalizer(p *stage) (steps []step) {
 	lower := flag(p.Lowercase, true)
 	if flag(p.CleanText, true) {
 		steps = append(steps, each(cleanText))
@@ -94,63 +93,7 @@ var normalizers = map[string]step{ //nolint:gochecknoglobals // a table, never c
 
 // each makes a step of a function that makes something of each character by itself.
 func each(do func(string) string) step {
-	return func(p piece, _ time.Time) (piece, error) { return piece{do(p.text), len(do(p.text[:p.first]))}, nil }
-}
-
-// joiner is what the forms put between more than thirty marks, so that nobody has to keep more of them in mind. Others do not.
-const joiner = "\u034f"
-
-func form(f norm.Form) step {
-	do := func(s string) string {
-		made := f.String(s)
-		if !strings.Contains(s, joiner) {
-			made = strings.ReplaceAll(made, joiner, "")
-		}
-		return made
-	}
-	return func(p piece, _ time.Time) (piece, error) {
-		made := piece{text: formed(p.text, do)}
-		if p.first > 0 {
-			made.first = lead(made.text, formed(p.text[:p.first], do))
-		}
-		return made, nil
-	}
-}
-
-// formed brings what lies between the characters that are apart into a form.
-func formed(s string, do func(string) string) string {
-	next := func(s string) int {
-		return strings.IndexFunc(s, func(r rune) bool { return r >= firstApart && unicode.Is(apart(), r) })
-	}
-	at := next(s)
-	if at < 0 {
-		return do(s)
-	}
-	var b strings.Builder
-	for ; at >= 0; at = next(s) {
-		_, size := utf8.DecodeRuneInString(s[at:])
-		b.WriteString(do(s[:at]) + s[at:at+size])
-		s = s[at+size:]
-	}
-	b.WriteString(do(s))
-	return b.String()
-}
-
-// firstApart spares most texts the search.
-const firstApart = 0x7fd
-
-// lead gives how long the beginning of a text is that stands for what is begin by itself: begin, unless its end was joined with what follows to another character.
-func lead(text, begin string) int {
-	n := 0
-	for n < len(begin) {
-		_, size := utf8.DecodeRuneInString(begin[n:])
-		if !strings.HasPrefix(text[n:], begin[n:n+size]) {
-			_, size = utf8.DecodeRuneInString(text[n:])
-			return n + size
-		}
-		n += size
-	}
-	return n
+	return func(p piece, _ bounds) (piece, error) { return piece{do(p.text), len(do(p.text[:p.first]))}, nil }
 }
 
 // lowercase writes each letter small, by itself: no letter depends on where it is. The dotted İ alone becomes two characters.
@@ -171,7 +114,7 @@ func without(table func() *unicode.RangeTable) func(string) string {
 }
 
 func strip(left, right bool) step {
-	return func(p piece, _ time.Time) (piece, error) {
+	return func(p piece, _ bounds) (piece, error) {
 		begin, end := 0, len(p.text)
 		if left {
 			begin = end - len(strings.TrimLeftFunc(p.text, unicode.IsSpace))
@@ -185,7 +128,7 @@ func strip(left, right bool) step {
 
 // prepend puts something before a text, unless that is empty. It belongs to the character behind it.
 func prepend(lead string) step {
-	return func(p piece, _ time.Time) (piece, error) { return p.behind(lead), nil }
+	return func(p piece, _ bounds) (piece, error) { return p.behind(lead), nil }
 }
 
 func (p piece) behind(lead string) piece {
@@ -200,38 +143,39 @@ func (p piece) behind(lead string) piece {
 }
 
 // replace reads what is looked for: a text, or a regular expression.
-func replace(p *part) (step, error) {
+func replace(p *stage) (step, error) {
 	find, err := finderOf(&p.Pattern)
 	if err != nil {
 		return nil, fmt.Errorf("its normalizer Replace: %w", err)
 	}
-	return func(from piece, until time.Time) (piece, error) {
-		sections, err := find(from.text, until)
-		if err != nil {
-			return from, err
+	return func(from piece, b bounds) (piece, error) {
+		if from.text == "" { // nothing is found there, not even nothing
+			return from, nil
 		}
-		return from.replaced(sections, p.Content), nil
+		return from.replaced(find, p.Content, b)
 	}, nil
 }
 
-// replaced writes something else for the sections that were found. It belongs to the last character that it stands for.
-func (p piece) replaced(sections []section, content string) piece {
-	var b strings.Builder
+// replaced writes something else for what is found. It belongs to the last character that it stands for.
+func (p piece) replaced(find finder, content string, b bounds) (piece, error) {
+	var made strings.Builder
 	first := 0
-	for _, s := range sections {
-		part := p.text[s.begin:s.end]
+	err := find(p.text, b.until, func(s section) error {
 		if s.found {
-			part = content
+			made.WriteString(content)
+		} else {
+			made.WriteString(p.text[s.begin:s.end])
 		}
-		b.WriteString(part)
 		switch {
+		case p.first == 0: // what is found before all of a later part is not at the beginning of the text
 		case s.end <= p.first:
-			first = b.Len()
+			first = made.Len()
 		case !s.found && s.begin < p.first:
-			first = b.Len() - (s.end - p.first)
+			first = made.Len() - (s.end - p.first)
 		}
-	}
-	return piece{b.String(), first}
+		return b.check(made.Len())
+	})
+	return piece{made.String(), first}, err
 }
 
 // bytesAsLetters writes each byte as a letter that can be seen, as GPT-2's vocabulary has it.

@@ -28,8 +28,8 @@ type section struct {
 	found      bool
 }
 
-// finder divides a text into sections. It may not take longer than until.
-type finder func(text string, until time.Time) ([]section, error)
+// finder divides a text into sections and hands them on, in order, until it is told of an error. It may not take longer than until.
+type finder func(text string, until time.Time, yield func(section) error) error
 
 // finderOf reads a pattern of the file: a text, or a regular expression.
 func finderOf(p *pattern) (finder, error) {
@@ -50,63 +50,75 @@ func finderOf(p *pattern) (finder, error) {
 		return nil, fmt.Errorf("its regular expression %q cannot be used here: %w", *p.Regex, err)
 	}
 	re.MatchTimeout = matchLimit
-	return func(text string, until time.Time) ([]section, error) { return matches(re, text, until) }, nil
+	return func(text string, until time.Time, yield func(section) error) error {
+		return matches(re, text, until, yield)
+	}, nil
 }
 
 func textFinder(wanted string) finder {
-	return func(text string, _ time.Time) ([]section, error) {
-		var all []section
+	return func(text string, _ time.Time, yield func(section) error) error {
 		done := 0
 		for {
 			next := strings.Index(text[done:], wanted)
 			if next < 0 {
-				return appendSection(all, done, len(text), false), nil
+				return yieldOther(yield, done, len(text))
 			}
-			all = appendSection(all, done, done+next, false)
-			done += next + len(wanted)
-			all = append(all, section{done - len(wanted), done, true})
+			begin := done + next
+			if err := yieldOther(yield, done, begin); err != nil {
+				return err
+			}
+			done = begin + len(wanted)
+			if err := yield(section{begin, done, true}); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// between finds the places between characters, and those before and behind all.
-func between(text string, _ time.Time) ([]section, error) {
-	all := make([]section, 0, 2*len(text)+1)
-	for at, r := range text {
-		end := at + utf8.RuneLen(r)
-		all = append(all, section{at, at, true}, section{at, end, false})
+// yieldOther hands on what lies between two places that were found, unless that is nothing.
+func yieldOther(yield func(section) error, begin, end int) error {
+	if begin == end {
+		return nil
 	}
-	return append(all, section{len(text), len(text), true}), nil
+	return yield(section{begin, end, false})
+}
+
+// between finds the places between characters, and those before and behind all.
+func between(text string, _ time.Time, yield func(section) error) error {
+	for at, r := range text {
+		if err := yield(section{at, at, true}); err != nil {
+			return err
+		}
+		if err := yield(section{at, at + utf8.RuneLen(r), false}); err != nil {
+			return err
+		}
+	}
+	return yield(section{len(text), len(text), true})
 }
 
 // runeFinder finds each character of a kind.
 func runeFinder(is func(rune) bool) finder {
-	return func(text string, _ time.Time) ([]section, error) {
-		var all []section
+	return func(text string, _ time.Time, yield func(section) error) error {
 		done := 0
 		for at, r := range text {
 			if !is(r) {
 				continue
 			}
-			all = appendSection(all, done, at, false)
+			if err := yieldOther(yield, done, at); err != nil {
+				return err
+			}
 			done = at + utf8.RuneLen(r)
-			all = append(all, section{at, done, true})
+			if err := yield(section{at, done, true}); err != nil {
+				return err
+			}
 		}
-		return appendSection(all, done, len(text), false), nil
+		return yieldOther(yield, done, len(text))
 	}
-}
-
-func appendSection(all []section, begin, end int, found bool) []section {
-	if begin == end {
-		return all
-	}
-	return append(all, section{begin, end, found})
 }
 
 // matches finds a regular expression. One that is empty counts, but not right behind another.
-func matches(re *regexp2.Regexp, text string, until time.Time) ([]section, error) {
+func matches(re *regexp2.Regexp, text string, until time.Time, yield func(section) error) error {
 	runes := []rune(text)
-	var all []section
 	at, offset := 0, 0 // the same place, in characters and in bytes
 	advance := func(to int) int {
 		for ; at < to; at++ {
@@ -115,9 +127,10 @@ func matches(re *regexp2.Regexp, text string, until time.Time) ([]section, error
 		return offset
 	}
 	done, last := 0, -1
-	late := false
+	var refused error
 	err := re.FindRunesMatches(runes, 0, func(m regexp2.MatchView) bool {
-		if late = time.Now().After(until); late {
+		if time.Now().After(until) {
+			refused = ErrTooLong
 			return false
 		}
 		index, length, _ := m.GroupRange(0)
@@ -126,111 +139,70 @@ func matches(re *regexp2.Regexp, text string, until time.Time) ([]section, error
 		}
 		last = index + length
 		begin := advance(index)
-		all = appendSection(all, done, begin, false)
+		if refused = yieldOther(yield, done, begin); refused != nil {
+			return false
+		}
 		done = advance(last)
-		all = append(all, section{begin, done, true})
-		return true
+		refused = yield(section{begin, done, true})
+		return refused == nil
 	})
-	if late || err != nil { // the engine's own words have the text in them
-		return nil, ErrTooLong
+	switch {
+	case refused != nil:
+		return refused
+	case err != nil: // the engine's own words have the text in them
+		return ErrTooLong
 	}
-	return appendSection(all, done, len(text), false), nil
+	return yieldOther(yield, done, len(text))
 }
 
-// behaviour makes pieces of sections: begins and ends, in order.
-type behaviour func(all []section) []section
+// joins says whether a section makes one piece with the one before it, by which of the two were found.
+type joins func(before, found bool) bool
 
-func behaviourOf(name string) (behaviour, error) {
-	switch name {
-	case "Removed":
-		return func(all []section) (kept []section) {
-			for _, s := range all {
-				if !s.found {
-					kept = append(kept, s)
-				}
-			}
-			return kept
-		}, nil
-	case isolated:
-		return func(all []section) []section { return all }, nil
-	case "Contiguous":
-		return contiguous, nil
-	case "MergedWithPrevious":
-		return mergedWithPrevious, nil
-	case "MergedWithNext":
-		return mergedWithNext, nil
-	}
-	return nil, fmt.Errorf("its behavior %q is none of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous", name)
-}
+const (
+	removed  = "Removed"
+	isolated = "Isolated"
+)
 
-// contiguous joins what was found side by side.
-func contiguous(all []section) (joined []section) {
-	before := false
-	for _, s := range all {
-		if n := len(joined); n > 0 && s.found == before {
-			joined[n-1].end = s.end
-		} else {
-			joined = append(joined, s)
-		}
-		before = s.found
-	}
-	return joined
-}
-
-// mergedWithPrevious joins what was found to what is before it, unless that was found, too.
-func mergedWithPrevious(all []section) (joined []section) {
-	before := false
-	for _, s := range all {
-		if n := len(joined); n > 0 && s.found && !before {
-			joined[n-1].end = s.end
-		} else {
-			joined = append(joined, s)
-		}
-		before = s.found
-	}
-	return joined
-}
-
-// mergedWithNext joins what was found to what is behind it, unless that was found, too.
-func mergedWithNext(all []section) (joined []section) {
-	for i, s := range all {
-		n := len(joined)
-		if n > 0 && all[i-1].found && !s.found {
-			joined[n-1].end = s.end
-		} else {
-			joined = append(joined, s)
-		}
-	}
-	return joined
+var behaviors = map[string]joins{ //nolint:gochecknoglobals // a table, never changed
+	removed:              func(_, _ bool) bool { return false },
+	isolated:             func(_, _ bool) bool { return false },
+	"Contiguous":         func(before, found bool) bool { return before == found },
+	"MergedWithPrevious": func(before, found bool) bool { return found && !before },
+	"MergedWithNext":     func(before, found bool) bool { return before && !found },
 }
 
 // splitStep makes a step of the file's pre-tokenizers that finds places, Split, Digits or Punctuation.
-func splitStep(find finder, name string, invert bool) (split, error) {
-	join, err := behaviourOf(name)
-	if err != nil {
-		return nil, err
+func splitStep(find finder, behavior string, invert bool) (split, error) {
+	joins, ok := behaviors[behavior]
+	if !ok {
+		return nil, fmt.Errorf("its behavior %q is none of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous", behavior)
 	}
-	return func(p piece, until time.Time) ([]piece, error) {
-		all, err := find(p.text, until)
-		if err != nil {
-			return nil, err
-		}
-		if invert {
-			for i := range all {
-				all[i].found = !all[i].found
-			}
-		}
+	return func(p piece, b bounds) ([]piece, error) {
 		var pieces []piece
-		for _, s := range join(all) {
-			if s.begin < s.end {
-				pieces = append(pieces, p.part(s.begin, s.end))
+		var open section // what the next section may be joined to; at the beginning nothing, which it may be, too
+		before := false
+		done := func() {
+			if open.begin < open.end && (!open.found || behavior != removed) {
+				pieces = append(pieces, p.part(open.begin, open.end))
 			}
 		}
-		return pieces, nil
+		err := find(p.text, b.until, func(s section) error {
+			s.found = s.found != invert
+			if joins(before, s.found) {
+				open.end = s.end
+			} else {
+				done()
+				open = s
+			}
+			before = s.found
+			return nil
+		})
+		done()
+		return pieces, err
 	}, nil
 }
 
-func splitPattern(p *part) (split, error) {
+func splitPattern(p *stage) (split, error) {
 	find, err := finderOf(&p.Pattern)
 	if err == nil {
 		var do split
@@ -242,7 +214,7 @@ func splitPattern(p *part) (split, error) {
 }
 
 // splitKind is Digits and Punctuation.
-func splitKind(p *part) (split, error) {
+func splitKind(p *stage) (split, error) {
 	is, name := unicode.IsNumber, "Contiguous"
 	switch {
 	case p.Type == "Punctuation":
@@ -259,5 +231,3 @@ func splitKind(p *part) (split, error) {
 	}
 	return do, nil
 }
-
-const isolated = "Isolated"

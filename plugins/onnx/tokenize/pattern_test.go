@@ -22,6 +22,14 @@ var refusedHere = []string{} //nolint:gochecknoglobals // a table, never changed
 // later is time enough.
 func later() time.Time { return time.Now().Add(time.Minute) }
 
+func sectionsOf(find finder, text string, until time.Time) (all []section, err error) {
+	err = find(text, until, func(s section) error {
+		all = append(all, s)
+		return nil
+	})
+	return all, err
+}
+
 func decoded(t *testing.T, path string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -56,7 +64,7 @@ func comparePieces(t *testing.T, dir string) {
 		}
 		failed := 0
 		for _, c := range m.Cases {
-			pieces, err := k.pieces(piece{text: c.Text}, later())
+			pieces, err := k.pieces(piece{text: c.Text}, boundsOf(c.Text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +104,7 @@ func compareSets(t *testing.T, dir string) {
 			t.Errorf("%s is refused: %v", expression, err)
 			continue
 		}
-		sections, err := find(made.Text, later())
+		sections, err := sectionsOf(find, made.Text, later())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +159,7 @@ func compareSingle(t *testing.T, dir string) {
 			if !ok {
 				want = string(c)
 			}
-			got, err := k.normalized(piece{text: string(c)}, later())
+			got, err := k.normalized(piece{text: string(c)}, boundsOf(string(c)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +175,7 @@ func compareSingle(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pieces, err := k.pieces(piece{text: made.Text}, later())
+		pieces, err := k.pieces(piece{text: made.Text}, boundsOf(made.Text))
 		if err != nil || len(pieces) != len(p.Pieces) {
 			t.Errorf("%s: %d pieces, want %d, %v", p.Step, len(pieces), len(p.Pieces), err)
 			continue
@@ -211,13 +219,13 @@ func TestPatternsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if _, err := find(strings.Repeat("a", 100)+"!b", began.Add(textLimit)); !errors.Is(err, ErrTooLong) {
+	if _, err := sectionsOf(find, strings.Repeat("a", 100)+"!b", began.Add(textLimit)); !errors.Is(err, ErrTooLong) {
 		t.Errorf("%v, want ErrTooLong", err)
 	}
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %v", took)
 	}
-	if sections, err := find("aaa", later()); err != nil || len(sections) != 1 {
+	if sections, err := sectionsOf(find, "aaa", later()); err != nil || len(sections) != 1 {
 		t.Errorf("a short text afterwards: %v, %v", sections, err)
 	}
 	letter := "a"
@@ -225,7 +233,7 @@ func TestPatternsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := find("aaaa", time.Now().Add(-time.Second)); !errors.Is(err, ErrTooLong) {
+	if _, err := sectionsOf(find, "aaaa", time.Now().Add(-time.Second)); !errors.Is(err, ErrTooLong) {
 		t.Errorf("past the time of the whole text: %v, want ErrTooLong", err)
 	}
 }
@@ -243,7 +251,7 @@ func FuzzPattern(f *testing.F) {
 			return
 		}
 		text = strings.ToValidUTF8(text, "\ufffd")
-		sections, err := find(text, time.Now().Add(textLimit))
+		sections, err := sectionsOf(find, text, time.Now().Add(textLimit))
 		if err != nil {
 			if !errors.Is(err, ErrTooLong) {
 				t.Error(err)

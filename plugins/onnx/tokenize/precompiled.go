@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/clipperhouse/uax29/v2/graphemes"
@@ -37,7 +36,7 @@ const longCluster = 6
 
 // normalized replaces what the trie has. Where it makes nothing of a character, all that follows counts as standing one character before where it does, and the first
 // one that is left as the first: so it is there.
-func (m *charsMap) normalized(p piece, _ time.Time) (piece, error) {
+func (m *charsMap) normalized(p piece, limits bounds) (piece, error) {
 	var b strings.Builder
 	b.Grow(len(p.text))
 	trail := lag{in: p.text, first: p.first}
@@ -53,10 +52,16 @@ func (m *charsMap) normalized(p piece, _ time.Time) (piece, error) {
 	}
 	for clusters := graphemes.FromString(p.text); clusters.Next(); {
 		cluster := clusters.Value()
+		if err := limits.check(b.Len()); err != nil {
+			return p, err
+		}
 		if len(cluster) < longCluster && replace(cluster) {
 			continue
 		}
 		for _, r := range cluster {
+			if err := limits.check(b.Len()); err != nil {
+				return p, err
+			}
 			if !replace(string(r)) {
 				b.WriteRune(r)
 				trail.replaced(string(r), string(r))

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 	"unicode"
 )
 
@@ -134,7 +133,7 @@ func (all scripts) of(r rune) int {
 }
 
 // split splits where the script changes. What goes with every script belongs to what is before it; at the beginning there is nothing before it, and it goes.
-func (all scripts) split(p piece, _ time.Time) ([]piece, error) {
+func (all scripts) split(p piece, _ bounds) ([]piece, error) {
 	var pieces []piece
 	begin, last := -1, anyScript
 	for at, r := range p.text {

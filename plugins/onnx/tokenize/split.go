@@ -3,12 +3,11 @@ package tokenize
 import (
 	"fmt"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-func (t *Tokenizer) preTokenizer(p *part) error {
+func (t *Tokenizer) preTokenizer(p *stage) error {
 	if p == nil {
 		return nil
 	}
@@ -31,7 +30,7 @@ func (t *Tokenizer) preTokenizer(p *part) error {
 
 const typeMetaspace = "Metaspace"
 
-func splitSteps(p *part) ([]split, error) {
+func splitSteps(p *stage) ([]split, error) {
 	switch p.Type {
 	case "BertPreTokenizer":
 		return []split{into(splitBERT)}, nil
@@ -64,7 +63,7 @@ func splitSteps(p *part) ([]split, error) {
 
 // into makes a step of a function that gives parts of a text, in order.
 func into(parts func(string) []string) split {
-	return func(p piece, _ time.Time) ([]piece, error) {
+	return func(p piece, _ bounds) ([]piece, error) {
 		texts := parts(p.text)
 		pieces := make([]piece, len(texts))
 		at := 0
@@ -81,9 +80,9 @@ func into(parts func(string) []string) split {
 }
 
 // byteLevel puts a blank before a text, splits it as GPT-2 does, and writes its bytes as letters.
-func byteLevel(p *part) (steps []split) {
+func byteLevel(p *stage) (steps []split) {
 	if flag(p.PrefixSpace, true) {
-		steps = append(steps, func(p piece, _ time.Time) ([]piece, error) {
+		steps = append(steps, func(p piece, _ bounds) ([]piece, error) {
 			if strings.HasPrefix(p.text, " ") {
 				return []piece{p}, nil
 			}
@@ -94,8 +93,8 @@ func byteLevel(p *part) (steps []split) {
 		steps = append(steps, into(splitGPT2))
 	}
 	toLetters := each(bytesAsLetters)
-	return append(steps, func(p piece, until time.Time) ([]piece, error) {
-		p, err := toLetters(p, until)
+	return append(steps, func(p piece, b bounds) ([]piece, error) {
+		p, err := toLetters(p, b)
 		return []piece{p}, err
 	})
 }
@@ -108,7 +107,7 @@ const (
 )
 
 // metaspace writes blanks as SentencePiece does, with one before the text, and makes a piece of each and what follows it.
-func metaspace(p *part) (split, error) {
+func metaspace(p *stage) (split, error) {
 	blank := p.Replacement
 	if utf8.RuneCountInString(blank) != 1 {
 		return nil, fmt.Errorf("its Metaspace replaces blanks by %q, which is not one character", blank)
@@ -125,8 +124,8 @@ func metaspace(p *part) (split, error) {
 	}
 	whole := !flag(p.Split, true)
 	write := each(func(s string) string { return strings.ReplaceAll(s, " ", blank) })
-	return func(p piece, until time.Time) ([]piece, error) {
-		p, err := write(p, until)
+	return func(p piece, b bounds) ([]piece, error) {
+		p, err := write(p, b)
 		if err != nil {
 			return nil, err
 		}
@@ -151,16 +150,16 @@ func metaspace(p *part) (split, error) {
 }
 
 // splitDelimiter splits at a character, which goes.
-func splitDelimiter(p *part) (split, error) {
+func splitDelimiter(p *stage) (split, error) {
 	delimiter, size := utf8.DecodeRuneInString(p.Delimiter)
 	if size == 0 || size != len(p.Delimiter) {
 		return nil, fmt.Errorf("its pre-tokenizer CharDelimiterSplit has the delimiter %q, which is not one character", p.Delimiter)
 	}
-	return splitStep(runeFinder(func(r rune) bool { return r == delimiter }), "Removed", false)
+	return splitStep(runeFinder(func(r rune) bool { return r == delimiter }), removed, false)
 }
 
 // fixed makes pieces of so many characters each.
-func fixed(p *part) (split, error) {
+func fixed(p *stage) (split, error) {
 	length := 5
 	if p.Length != nil {
 		length = *p.Length
@@ -168,7 +167,7 @@ func fixed(p *part) (split, error) {
 	if length < 1 {
 		return nil, fmt.Errorf("its pre-tokenizer FixedLength has the length %d, and at least 1 is needed", length)
 	}
-	return func(p piece, _ time.Time) ([]piece, error) {
+	return func(p piece, _ bounds) ([]piece, error) {
 		var pieces []piece
 		begin, n := 0, 0
 		for at := range p.text {

@@ -31,13 +31,17 @@ type Padding struct {
 	Multiple int  // what the number of tokens is a multiple of; 0: any number
 }
 
-// Length gives the number of tokens that texts have, the longest of which has so many, when they are filled up as the file says.
+// Length gives the number of tokens that texts have, the longest of which has so many, when they are filled up as the file says. A text that is longer than a fixed length
+// stays as long as it is, multiple or not: so does Hugging Face's library.
 func (p *Padding) Length(longest int) int {
-	length := max(longest, p.Fixed)
+	length := longest
+	if p.Fixed > 0 {
+		length = p.Fixed
+	}
 	if p.Multiple > 0 && length%p.Multiple > 0 {
 		length += p.Multiple - length%p.Multiple
 	}
-	return length
+	return max(longest, length)
 }
 
 // Encoded has the tokens of a text.
@@ -49,16 +53,43 @@ type Encoded struct {
 // ErrUnknown says that a text has something for which there is no token, and that there is none for what is unknown.
 var ErrUnknown = errors.New("the text has something that its tokenizer has no token for, and the tokenizer has none for what is unknown")
 
+// ErrTooMuch says that the steps of tokenizer.json make far more of a text than it is.
+var ErrTooMuch = errors.New("the normalizer or pre-tokenizer of tokenizer.json makes more of this text than is kept in memory: one of its steps puts much in the place of little, or several do")
+
 // words finds the tokens of a word, and appends their numbers. The only error is ErrUnknown.
 type words interface {
 	tokens(ids []int64, word string) ([]int64, error)
 }
 
-// step is one of a normalizer. It may not take longer than until.
-type step func(p piece, until time.Time) (piece, error)
+// step is one of a normalizer. It keeps to the bounds where it may run on or grow without them.
+type step func(p piece, b bounds) (piece, error)
 
-// split is one of the pre-tokenizers: it makes pieces of a piece, and may not take longer than until.
-type split func(p piece, until time.Time) ([]piece, error)
+// split is one of the pre-tokenizers: it makes pieces of a piece, and keeps to the bounds as a step does.
+type split func(p piece, b bounds) ([]piece, error)
+
+// bounds are what the steps may take for a text.
+type bounds struct {
+	until time.Time
+	size  int // bytes that they may make of it
+}
+
+// Steps in use make twice as much of a text, or three times for a few languages. NFKC makes eleven times as much of U+FDFA, and so it may, unless the text is long.
+const (
+	maxGrowth = 4
+	smallText = 16 << 20 // bytes that may be made of any text
+	maxText   = 1 << 30  // bytes that no text may have: places in it are kept in 32 bits
+)
+
+func boundsOf(text string) bounds {
+	return bounds{time.Now().Add(textLimit), min(max(maxGrowth*len(text), smallText), maxText)}
+}
+
+func (b *bounds) check(size int) error {
+	if size > b.size {
+		return ErrTooMuch
+	}
+	return nil
+}
 
 // piece is a part of a text, as far as it has been made.
 type piece struct {
@@ -71,7 +102,9 @@ func (p piece) part(begin, end int) piece {
 	return piece{p.text[begin:end], max(0, min(p.first, end)-begin)}
 }
 
-// Encode gives the tokens of a text, with those around it, cut to limit tokens if limit is not 0. The only errors are ErrTooLong and ErrUnknown.
+// Encode gives the tokens of a text, with those around it, cut to limit tokens if limit is not 0. What is cut off need not be looked at, so nothing there is an error, as it
+// is in Hugging Face's library. A limit that leaves no room for the text leaves nothing of it; that library cuts nothing when the limit is below the number of tokens around
+// it, as its number runs below zero. The only errors are ErrTooLong, ErrTooMuch and ErrUnknown.
 func (t *Tokenizer) Encode(text string, limit int) (Encoded, error) {
 	most := limit
 	if t.cutLeft || limit <= 0 {
@@ -94,7 +127,8 @@ func (t *Tokenizer) Encode(text string, limit int) (Encoded, error) {
 // tokens tokenizes what lies between the added tokens. It may stop once there are as many tokens as most, if that is not negative.
 func (t *Tokenizer) tokens(text string, most int) ([]int64, error) {
 	var ids []int64
-	until := time.Now().Add(textLimit)
+	b := boundsOf(text)
+	made := 0
 	for span := range t.raw.spans(text) {
 		if most >= 0 && len(ids) >= most {
 			break
@@ -107,11 +141,15 @@ func (t *Tokenizer) tokens(text string, most int) ([]int64, error) {
 		if t.first && span.begin == 0 {
 			_, p.first = utf8.DecodeRuneInString(text)
 		}
-		p, err := t.normalized(p, until)
+		p, err := t.normalized(p, b)
+		if err == nil {
+			made += len(p.text) // a part is small, and there may be many
+			err = b.check(made)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if ids, err = t.inner(ids, p, most, until); err != nil {
+		if ids, err = t.inner(ids, p, most, b); err != nil {
 			return nil, err
 		}
 	}
@@ -119,13 +157,13 @@ func (t *Tokenizer) tokens(text string, most int) ([]int64, error) {
 }
 
 // inner tokenizes a part of a text that has been normalized.
-func (t *Tokenizer) inner(ids []int64, p piece, most int, until time.Time) ([]int64, error) {
+func (t *Tokenizer) inner(ids []int64, p piece, most int, b bounds) ([]int64, error) {
 	for span := range t.later.spans(p.text) {
 		if span.token != nil {
 			ids = append(ids, span.token.ID)
 			continue
 		}
-		pieces, err := t.pieces(p.part(span.begin, span.end), until)
+		pieces, err := t.pieces(p.part(span.begin, span.end), b)
 		if err != nil {
 			return nil, err
 		}
@@ -142,10 +180,13 @@ func (t *Tokenizer) inner(ids []int64, p piece, most int, until time.Time) ([]in
 }
 
 // normalized does the normalizer's steps.
-func (t *Tokenizer) normalized(p piece, until time.Time) (piece, error) {
+func (t *Tokenizer) normalized(p piece, b bounds) (piece, error) {
 	for _, do := range t.normalize {
 		var err error
-		if p, err = do(p, until); err != nil {
+		if p, err = do(p, b); err != nil {
+			return p, err
+		}
+		if err := b.check(len(p.text)); err != nil {
 			return p, err
 		}
 	}
@@ -153,18 +194,26 @@ func (t *Tokenizer) normalized(p piece, until time.Time) (piece, error) {
 }
 
 // pieces does the steps of the pre-tokenizers. Nothing of it is empty.
-func (t *Tokenizer) pieces(p piece, until time.Time) ([]piece, error) {
-	pieces := []piece{p}
+func (t *Tokenizer) pieces(p piece, b bounds) ([]piece, error) {
+	empty := func(p piece) bool { return p.text == "" }
+	pieces := slices.DeleteFunc([]piece{p}, empty)
 	for _, split := range t.split {
 		finer := make([]piece, 0, len(pieces))
+		size := 0
 		for _, p := range pieces {
-			parts, err := split(p, until)
+			parts, err := split(p, b)
 			if err != nil {
+				return nil, err
+			}
+			for i := range parts {
+				size += len(parts[i].text)
+			}
+			if err := b.check(size); err != nil {
 				return nil, err
 			}
 			finer = append(finer, parts...)
 		}
-		pieces = slices.DeleteFunc(finer, func(p piece) bool { return p.text == "" })
+		pieces = slices.DeleteFunc(finer, empty)
 	}
-	return slices.DeleteFunc(pieces, func(p piece) bool { return p.text == "" }), nil
+	return pieces, nil
 }

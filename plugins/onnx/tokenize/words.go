@@ -2,6 +2,8 @@ package tokenize
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -31,7 +33,8 @@ type wordPiece struct {
 	unknown  int64
 	prefix   string // of tokens that continue a word
 	maxChars int    // of a word; a longer one is unknown
-	longest  int    // token in bytes
+	first    []int  // how long in bytes the tokens are that begin a word; the shortest first
+	further  []int  // and those that continue one, without the prefix
 }
 
 func newWordPiece(m *model, vocab map[string]int64, unknown int64) (words, error) {
@@ -46,7 +49,10 @@ func newWordPiece(m *model, vocab map[string]int64, unknown int64) (words, error
 		w.maxChars = *m.MaxChars
 	}
 	for token := range vocab {
-		w.longest = max(w.longest, len(token))
+		w.first = withLength(w.first, len(token))
+		if rest, ok := strings.CutPrefix(token, w.prefix); ok {
+			w.further = withLength(w.further, len(rest))
+		}
 	}
 	return w, nil
 }
@@ -56,27 +62,30 @@ func (w *wordPiece) tokens(ids []int64, word string) ([]int64, error) {
 		return appendUnknown(ids, w.unknown)
 	}
 	begun := len(ids)
+	lead, lengths := "", w.first
 	for rest := word; rest != ""; {
-		lead := ""
-		if len(rest) < len(word) {
-			lead = w.prefix
-		}
-		end := min(len(rest), w.longest)
-		for ; end > 0; end-- {
-			if end < len(rest) && !utf8.RuneStart(rest[end]) {
-				continue
-			}
-			if id, ok := w.vocab[lead+rest[:end]]; ok {
-				ids = append(ids, id)
-				break
-			}
-		}
-		if end == 0 {
+		id, length, ok := w.token(lead, rest, lengths)
+		if !ok {
 			return appendUnknown(ids[:begun], w.unknown)
 		}
-		rest = rest[end:]
+		ids = append(ids, id)
+		rest = rest[length:]
+		lead, lengths = w.prefix, w.further
 	}
 	return ids, nil
+}
+
+// token gives the longest token that a part of a word begins with, and how much of it that is.
+func (w *wordPiece) token(lead, rest string, lengths []int) (id int64, length int, ok bool) {
+	for _, length := range slices.Backward(lengths) {
+		if length > len(rest) {
+			continue
+		}
+		if id, ok := w.vocab[lead+rest[:length]]; ok {
+			return id, length, true
+		}
+	}
+	return 0, 0, false
 }
 
 // byteTokens are the tokens <0x00> to <0xFF>, -1 for those that are not in the vocabulary.
