@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -18,6 +19,8 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/modelstore/check"
+	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
+	"github.com/flambeau-serve/flambeau/modelstore/watch"
 	"github.com/flambeau-serve/flambeau/plugins/python"
 	"github.com/flambeau-serve/flambeau/plugins/python/inspect"
 	backendv1 "github.com/flambeau-serve/flambeau/proto/backend/v1"
@@ -31,7 +34,7 @@ func checkCommand() *argparse.Command {
 	return &argparse.Command{
 		Prog: "flambeau check",
 		About: "Read archives without running their code, and say what will fail on this machine: imports, shared objects, wheels, weights, the manifest, " +
-			"the configuration file, sizes. ARCHIVE is an archive, a folder or a URL.\nExit status: 0 good, 1 could not be checked, 2 errors were found.",
+			"the configuration file, sizes. ARCHIVE is an archive, a folder, also one with a folder for each version, or a URL.\nExit status: 0 good, 1 could not be checked, 2 errors were found.",
 		Options: []argparse.Option{
 			{Names: []string{"--python"}, Kind: argparse.Value, Metavar: "PYTHON", Help: "The Python that the models will run on. Not given: that of the server's configuration."},
 			{Names: []string{"--installs"}, Help: "The server installs requirements files (install_py_dep_per_model). Not given: as its configuration says."},
@@ -89,7 +92,7 @@ func (p *program) check(ctx context.Context, args []string) int {
 		return p.fail(command.Prog, err)
 	}
 	var all []checkedArchive
-	for _, url := range parsed.Rest {
+	for _, url := range versionsOf(ctx, parsed.Rest) {
 		one := p.checkOne(ctx, cfg, checker, parsed, url)
 		all = append(all, one)
 		if !parsed.Has("--json") {
@@ -107,6 +110,23 @@ func (p *program) check(ctx context.Context, args []string) int {
 		printf(p.stdout, "%s\n", text)
 	}
 	return checkStatus(all, parsed.Has("--strict"))
+}
+
+// versionsOf puts the versions of a model in the place of the folder that holds them. In Triton's layout what lies beside the versions belongs to the model.
+func versionsOf(ctx context.Context, urls []string) (all []string) {
+	for _, url := range urls {
+		var versions []string
+		if path, err := filepath.Abs(url); err == nil && !exists(filepath.Join(path, pbtxt.File)) {
+			versions = watch.Versions(ctx, filepath.Dir(path), filepath.Base(path))
+		}
+		if len(versions) == 0 {
+			all = append(all, url)
+		}
+		for _, place := range versions {
+			all = append(all, filepath.Join(url, filepath.Base(place)))
+		}
+	}
+	return all
 }
 
 // checkStatus is the exit status: what was found counts for more than what could not be looked at.

@@ -45,6 +45,7 @@ func checkBox(t *testing.T) *box {
 		"above/model-config.yaml": "ensemble:\n  maxBatchSize: 5\n  steps:\n    - {model: yaml, inputs: {A: A}, outputs: {D: B}}\n    - {model: bare, inputs: {x: B}, outputs: {y: C}}\n",
 		"bare.onnx":               onnx,
 		"prog/model-config.yaml":  "plugin: prog\n", "prog/prog": "#!/bin/sh\n",
+		"many/1/model.onnx": onnx, "many/2/m.onnx": onnx, "many/10/many": "#!/bin/sh\n", "many/10/model-config.yaml": "plugin: many\n",
 	} {
 		path := filepath.Join(b.dir, file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -84,6 +85,9 @@ func TestCheck(t *testing.T) {
 		{"above", exitFound, []string{"model-config.yaml:2: error", "up to 5 rows in a request, and step 1, the model yaml, only 3", "step 2, the model bare, only 4"}, ""},
 		{"broken.mar", exitFound, []string{"1 error", "[archive_unusable]"}, ""},
 		{"prog", exitFound, []string{"may not be executed [archive_unusable]", "run `chmod +x prog`"}, ""},
+		{"many", exitFound, []string{"many/1 (many 1)", "many/2 (many 2)", "many/10: 1 error", "run `chmod +x many`"}, ""},
+		{"many/2", exitOK, []string{"many/2 (many 2)"}, ""},
+		{"many/10", exitFound, []string{"run `chmod +x many`"}, ""},
 		{"length/length.py", exitOK, []string{"length/length.py", "good"}, ""},
 		{"length --handler length.py", exitOK, []string{"good"}, ""},
 		{"length --handler nope.py", exitFound, []string{"[handler_missing]", "length.py"}, ""},

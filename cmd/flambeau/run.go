@@ -22,6 +22,7 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/modelstore/watch"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 )
 
@@ -349,7 +350,7 @@ func (p *program) openModel(ctx context.Context, cfg *config.Config, args *argpa
 // openArchive opens an archive, a folder, a URL or the folder of a .py file, below temp.
 func openArchive(ctx context.Context, cfg *config.Config, name, temp string, log *slog.Logger) (*openedModel, error) {
 	m := &openedModel{}
-	url, folder := name, temp
+	url, folder, place := name, temp, ""
 	if !strings.Contains(url, "://") {
 		path, err := filepath.Abs(url)
 		if err != nil {
@@ -365,6 +366,9 @@ func openArchive(ctx context.Context, cfg *config.Config, name, temp string, log
 		}
 		url = filepath.Clean(url)
 		folder = filepath.Dir(url)
+		if store, ok := storeOfVersion(ctx, url); ok {
+			folder, place = store, filepath.Join(filepath.Base(folder), filepath.Base(url))
+		}
 	}
 	fetcher, err := newOwnFetcher(cfg, log)
 	if err != nil {
@@ -376,10 +380,22 @@ func openArchive(ctx context.Context, cfg *config.Config, name, temp string, log
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the folder
 	}
-	if m.archive, err = m.store.Open(ctx, url); err != nil {
+	if place != "" {
+		m.archive, err = m.store.OpenEntry(ctx, filepath.ToSlash(place))
+	} else {
+		m.archive, err = m.store.Open(ctx, url)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the model %s cannot be opened: %w", name, err), m.close())
 	}
 	return m, nil
+}
+
+// storeOfVersion gives the store whose version a folder is: the one with the model's folder, if that holds versions and this is one of them.
+func storeOfVersion(ctx context.Context, path string) (store string, ok bool) {
+	model := filepath.Dir(path)
+	place := filepath.Base(model) + "/" + filepath.Base(path)
+	return filepath.Dir(model), slices.Contains(watch.Versions(ctx, filepath.Dir(model), filepath.Base(model)), place)
 }
 
 // warnings writes what is wrong with a model, without the time.

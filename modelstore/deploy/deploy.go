@@ -145,6 +145,8 @@ type Deployer struct {
 	deploys  int
 	opens    int
 	latest   watch.Snapshot
+	read     time.Time               // when the latest reading of the store began
+	over     bool                    // Run has ended
 	taken    bool                    // there was a snapshot
 	doubt    string                  // why the last snapshot is not believed where it says that something is gone; "": it is
 	byHand   map[string]string       // default versions that were set by hand, by model
@@ -230,6 +232,7 @@ func (d *Deployer) finish() {
 	d.jobs.Wait()
 	var left []*archive.Archive
 	d.locked(func() {
+		d.over = true
 		for _, u := range d.units {
 			left = append(left, u.release())
 		}

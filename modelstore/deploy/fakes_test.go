@@ -75,25 +75,31 @@ func (s *fakeStore) Snapshots() <-chan watch.Snapshot { return s.snapshots }
 
 func (s *fakeStore) Rescan() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.rescans++
+	s.mu.Unlock()
+	s.send()
 }
 
 // put writes files and tells of them in one snapshot.
 func (s *fakeStore) put(files map[string]file) {
-	s.mu.Lock()
 	for path, f := range files {
-		s.edits++
-		if f.digest == "" && f.state == "" {
-			delete(s.files, path)
-			continue
-		}
-		s.files[path] = f
-		s.stamps[path] = fmt.Sprint("stamp ", s.edits)
-		s.since[path] = time.Now()
+		s.lay(path, f)
 	}
-	s.mu.Unlock()
 	s.send()
+}
+
+// lay writes a file, of which the next snapshot tells.
+func (s *fakeStore) lay(path string, f file) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.edits++
+	if f.digest == "" && f.state == "" {
+		delete(s.files, path)
+		return
+	}
+	s.files[path] = f
+	s.stamps[path] = fmt.Sprint("stamp ", s.edits)
+	s.since[path] = time.Now()
 }
 
 func (s *fakeStore) remove(paths ...string) {
@@ -107,7 +113,7 @@ func (s *fakeStore) remove(paths ...string) {
 func (s *fakeStore) snapshot() watch.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	snapshot := watch.Snapshot{At: time.Now()}
+	snapshot := watch.Snapshot{At: time.Now(), Began: time.Now()}
 	for path, f := range s.files {
 		e := watch.Entry{
 			Path: path, Kind: f.kind, Fingerprint: s.stamps[path], State: f.state, Reason: f.reason, Name: f.folder, Version: f.number, Versioned: f.folder != "",

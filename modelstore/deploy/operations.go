@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -363,6 +364,9 @@ func (d *Deployer) Scale(ctx context.Context, ref infer.ModelRef, minimum, maxim
 // Reload forgets what keeps a model's archives from being loaded: failures, and what was decided by hand. It looks at them again, and returns when
 // that is done, with the reason if one does not serve.
 func (d *Deployer) Reload(ctx context.Context, model string) error {
+	if err := d.awaitReading(ctx, model); err != nil {
+		return err
+	}
 	var mine []*unit
 	d.locked(func() {
 		mine = d.unitsOf(model)
@@ -392,9 +396,31 @@ func (d *Deployer) Reload(ctx context.Context, model string) error {
 	for _, k := range forgotten {
 		d.forget(k)
 	}
-	d.opts.Watcher.Rescan()
 	d.poke()
 	return d.awaitAll(ctx, mine)
+}
+
+// awaitReading has the store read, so that what was put there a moment ago is known, also as a model's if only the archive says which it is.
+func (d *Deployer) awaitReading(ctx context.Context, model string) error {
+	asked := time.Now()
+	d.opts.Watcher.Rescan()
+	return d.await(ctx, func() bool {
+		if d.over {
+			return true
+		}
+		return !d.read.Before(asked) && !slices.ContainsFunc(d.sorted(), func(u *unit) bool { return u.isUnderWay() && u.mayBe(model) })
+	})
+}
+
+// isUnderWay says whether something is about to come of the unit: its entry changes, or is opened and put to work.
+func (u *unit) isUnderWay() bool {
+	return u.present && (u.entry.State == watch.Changing || u.entry.State == watch.Settled && u.looked == "") || u.opening != nil || u.held != nil || u.puttings > 0
+}
+
+// mayBe says whether a unit whose name only its archive knows may be a model, by the name of its file.
+func (u *unit) mayBe(model string) bool {
+	rest, ok := strings.CutPrefix(u.about().Name, model)
+	return ok && strings.HasPrefix(rest, ".")
 }
 
 // notOfStore says why a model that nothing in the store stands for cannot be loaded from there.
@@ -442,9 +468,7 @@ func (d *Deployer) unitsOf(model string) []*unit {
 // awaitAll waits until nothing is under way for any of the units.
 func (d *Deployer) awaitAll(ctx context.Context, units []*unit) error {
 	err := d.await(ctx, func() bool {
-		return !slices.ContainsFunc(units, func(u *unit) bool {
-			return u.present && u.entry.State == watch.Settled && u.looked == "" || u.opening != nil || u.held != nil || u.puttings > 0
-		})
+		return !slices.ContainsFunc(units, (*unit).isUnderWay)
 	})
 	if err != nil {
 		return err

@@ -232,6 +232,38 @@ func TestReloadOfWhatIsNotComplete(t *testing.T) {
 	})
 }
 
+// TestReloadOfWhatHasJustCome: who copies a file into the store and asks for it at once need not wait until it was noticed.
+func TestReloadOfWhatHasJustCome(t *testing.T) {
+	for name, f := range map[string]file{"named by its place": {folder: "m", number: "1.0"}, "named by its archive": {}} {
+		t.Run(name, func(t *testing.T) {
+			in(t, nil, func(b *bench, run func()) {
+				run()
+				changing, settled := f, mar("a", "m", "1.0")
+				changing.state = watch.Changing
+				settled.folder, settled.number = f.folder, f.number
+				b.store.lay("m.mar", changing)
+				done := make(chan error, 1)
+				go func() { done <- b.Reload(b.t.Context(), "m") }()
+				b.after(time.Minute, "")
+				select {
+				case err := <-done:
+					t.Fatalf("before it is complete: %v", err)
+				default:
+				}
+				b.store.put(map[string]file{"m.mar": settled})
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				b.after(0, "m/1.0 a*")
+				begun := time.Now()
+				if err := b.Reload(b.t.Context(), "other"); !fault.Is(err, fault.ModelNotFound) || time.Since(begun) > 0 {
+					t.Errorf("of what is not there: %v after %s", err, time.Since(begun))
+				}
+			})
+		})
+	}
+}
+
 // remembered runs a test twice with the same ledger and the same folder of kept archives, as before and after a restart.
 func remembered(t *testing.T, change func(*Options), first, second func(b *bench, run func())) {
 	t.Helper()

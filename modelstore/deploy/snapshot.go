@@ -19,6 +19,7 @@ const (
 func (d *Deployer) follow(s watch.Snapshot) {
 	d.lock()
 	defer d.unlock()
+	d.read = s.Began
 	if d.opts.Once && d.taken {
 		d.latest = s
 		return

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/flambeau-serve/flambeau/internal/fault"
 )
 
 // keeper looks after the versions whose workers are not always the same ones: it adds and ends workers as the load wants it, has the first one started
@@ -324,8 +322,7 @@ func (v *Version) woken(g *generation, w *worker, err error) (pause time.Duratio
 		return 0
 	}
 	v.sleepless++
-	f := fault.New(fault.NoWorker, "the model's worker did not start: "+reasonOf(err), nil)
-	v.pool.sleep(false, f)
+	v.pool.sleep(false, errNoStart(err))
 	w.end(v.pool)
 	g.workers = slices.Delete(g.workers, at, at+1)
 	return delay(v.sleepless + 1)

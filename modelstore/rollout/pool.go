@@ -35,8 +35,9 @@ type pool struct {
 // hope is a worker that is ready, or may get ready.
 type hope struct {
 	generation int
-	pins       int  // sequences that need this worker and no other
-	dismissed  bool // it goes as soon as nobody needs it any more
+	pins       int   // sequences that need this worker and no other
+	dismissed  bool  // it goes as soon as nobody needs it any more
+	doubt      error // set between two starts of a worker that has never come up: nobody waits for it then, and this is why
 }
 
 // waiter is an Acquire that waits.
@@ -102,11 +103,25 @@ var _ backend.Pool = (*pool)(nil)
 
 func errNoWorker() error { return fault.New(fault.NoWorker, "the model has no worker", nil) }
 
+func errNoStart(why error) error {
+	return fault.New(fault.NoWorker, "the model's worker did not start: "+reasonOf(why), nil)
+}
+
 // hope counts a worker that may get ready; lose takes it back for good.
 func (p *pool) hope(worker, generation int) {
 	p.mu.Lock()
 	p.hopes[worker] = &hope{generation: generation}
 	p.mu.Unlock()
+}
+
+// doubt says why nobody is to wait for a worker, or with nil that it is to be waited for again.
+func (p *pool) doubt(worker int, why error) {
+	p.under(func() (_ []match, orphans []*waiter) {
+		if h := p.hopes[worker]; h != nil {
+			h.doubt = why
+		}
+		return nil, p.vain()
+	})
 }
 
 // dismiss takes a worker back that is to end, once no sequence needs it any more.
@@ -157,12 +172,12 @@ func (p *pool) vain() []*waiter {
 	if p.promises > 0 {
 		return nil
 	}
-	hopeless := !p.dormant && !p.hopeful()
+	none := !p.dormant && !p.hopeful()
 	var orphans []*waiter
 	p.waiters = slices.DeleteFunc(p.waiters, func(w *waiter) bool {
 		inVain := p.hopes[w.worker] == nil
 		if w.worker == anyWorker {
-			inVain = hopeless
+			inVain = none
 		}
 		if inVain {
 			p.unreserve(w)
@@ -176,11 +191,21 @@ func (p *pool) vain() []*waiter {
 // hopeful says whether a worker of the current generation is, or may get, ready, and is not to end; p.mu is held.
 func (p *pool) hopeful() bool {
 	for _, h := range p.hopes {
-		if h.generation == p.current && !h.dismissed {
+		if h.generation == p.current && !h.dismissed && h.doubt == nil {
 			return true
 		}
 	}
 	return false
+}
+
+// hopeless is why there is no worker to wait for; p.mu is held.
+func (p *pool) hopeless() error {
+	for _, h := range p.hopes {
+		if h.generation == p.current && h.doubt != nil {
+			return h.doubt
+		}
+	}
+	return p.absent
 }
 
 // promise says that there will be workers, although those of now end: nobody who waits is sent away until fulfil is called.
@@ -487,7 +512,7 @@ func (p *pool) ask(w *waiter) (m *member, asleep bool, err error) {
 	defer p.mu.Unlock()
 	hopeful := p.hopeful()
 	if w.worker == anyWorker && p.promises == 0 && !p.dormant && !hopeful || w.worker != anyWorker && p.hopes[w.worker] == nil {
-		return nil, false, p.absent
+		return nil, false, p.hopeless()
 	}
 	if m := p.takeFor(w); m != nil {
 		return m, false, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -521,6 +522,40 @@ func TestStartFailures(t *testing.T) {
 		register(t, h, Spec{URL: "a.mar"})
 		got, err := predict(t, h, "a", "waits for the third start")
 		if err != nil || got != "waits for the third start" {
+			t.Errorf("%q, %v", got, err)
+		}
+		h.end(t)
+	})
+}
+
+// TestStartsThatAlwaysFail: nobody waits for a worker that has never come up and has failed a few times, but in one of the starts that may end well.
+func TestStartsThatAlwaysFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mended atomic.Bool
+		l := fakes{load: func(context.Context) error {
+			if mended.Load() {
+				return nil
+			}
+			return errors.New("there is no such library")
+		}}.launcher()
+		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
+		register(t, h, Spec{URL: "a.mar"})
+		begun := time.Now()
+		for range 3 { // the first waits, and the others come in a pause
+			if _, err := predict(t, h, "a", "x"); !fault.Is(err, fault.NoWorker) || !strings.Contains(err.Error(), "there is no such library") {
+				t.Errorf("%v", err)
+			}
+		}
+		if took := time.Since(begun); took != delay(2)+delay(3) {
+			t.Errorf("it took %s", took)
+		}
+		mended.Store(true)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for h.describe(t, "a").State != "serving" {
+			<-tick.C
+		}
+		if got, err := predict(t, h, "a", "x"); err != nil || got != "x" {
 			t.Errorf("%q, %v", got, err)
 		}
 		h.end(t)

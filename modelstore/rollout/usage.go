@@ -37,7 +37,7 @@ func (p *pool) usage() usage {
 func (p *pool) whyAbsent() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.absent
+	return p.hopeless()
 }
 
 // sleep says whether who asks for a worker where there is none is to have one started; else he hears why.

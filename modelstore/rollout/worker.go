@@ -44,6 +44,7 @@ type worker struct {
 	took     []Step        // parts of the last start
 	usual    time.Duration // that the last start took which ended well; 0 before that
 	startsAt time.Time     // when the next start is, or the last one was; zero for the first one
+	came     bool          // an instance was ready once
 	isDown   bool          // the last start failed or the instance died, and no new one is ready
 }
 
@@ -55,6 +56,9 @@ var delays = [...]int{0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377}
 
 // provedAfter is how long an instance without an answer must live until its death begins a new series of failures.
 const provedAfter = 10 * time.Second
+
+// hopeFor is how many starts of a worker that has never come up have to fail before requests do not wait for the next one.
+const hopeFor = 3
 
 func delay(failures int) time.Duration {
 	return time.Duration(delays[min(failures, len(delays))-1]) * time.Second
@@ -120,6 +124,10 @@ func (w *worker) rest(ctx context.Context, g *generation, f *failures, proved bo
 	pause += v.manager.deaths.spread(time.Now(), pause)
 	w.pausing(pause)
 	v.log.Warn("worker is started again", "worker", w.id, "failures", f.number, "after", pause, "reason", reasonOf(err))
+	if f.number >= hopeFor && !w.everCameUp() { // most likely it never will
+		v.pool.doubt(w.id, errNoStart(err))
+		defer v.pool.doubt(w.id, nil)
+	}
 	select {
 	case <-time.After(pause):
 	case <-ctx.Done():
@@ -314,7 +322,7 @@ func (w *worker) setInstance(inst backend.Instance) {
 func (w *worker) setReady(inst backend.Instance, m *member) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.inst, w.member, w.isDown = inst, m, false
+	w.inst, w.member, w.isDown, w.came = inst, m, false, true
 	w.usual = 0
 	for _, s := range w.took {
 		w.usual += s.Took
@@ -365,6 +373,12 @@ func (w *worker) cameUp() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.member != nil
+}
+
+func (w *worker) everCameUp() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.came
 }
 
 // await waits until the worker is ready, and fails when its first start failed or when it is between two starts.

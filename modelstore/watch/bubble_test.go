@@ -291,6 +291,16 @@ func TestRescan(t *testing.T) {
 		if looks.Load() != 2 {
 			t.Errorf("looked %d times into what was incomplete", looks.Load())
 		}
+		b.wait(time.Minute)
+		asked := time.Now()
+		if b.last().Began.After(asked) {
+			t.Fatal("it was read")
+		}
+		b.Rescan()
+		b.wait(time.Second)
+		if b.last().Began.Before(asked) {
+			t.Error("no snapshot follows when nothing has changed")
+		}
 	})
 }
 

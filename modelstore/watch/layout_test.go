@@ -26,6 +26,19 @@ func list(t testing.TB, root string, versioned ...string) []found {
 	return all
 }
 
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, line := range []string{"many/1/model.onnx", "many/2/m.mar", "many/notes.txt = x", "one/model.onnx", "mixed/1/model.onnx", "mixed/code/", "m.mar", "2/1/model.onnx"} {
+		build(t, root, line)
+	}
+	for name, want := range map[string][]string{"many": {"many/1", "many/2"}, "2": {"2/1"}, "one": nil, "mixed": nil, "m.mar": nil, "none": nil} {
+		if got := Versions(t.Context(), root, name); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
 // settle takes a store that nothing writes to, and gives its entries when each was looked into.
 func settle(t testing.TB, all []found) []Entry {
 	t.Helper()

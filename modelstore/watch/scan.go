@@ -73,6 +73,24 @@ func (s *scanner) scan(ctx context.Context, root string) ([]found, error) {
 	return s.all, ctx.Err()
 }
 
+// Versions gives the places of a folder of the store that are versions of one model, such as resnet/2, as the store is read at this moment: none when the
+// folder is a model itself, or not there.
+func Versions(ctx context.Context, store, name string) []string {
+	info, err := os.Lstat(filepath.Join(store, name))
+	if err != nil {
+		return nil
+	}
+	s := &scanner{watch: func(string, ...string) {}, versioned: func(string) bool { return false }}
+	s.item(ctx, store, fs.FileInfoToDirEntry(info))
+	var places []string
+	for i := range s.all {
+		if s.all[i].versioned {
+			places = append(places, s.all[i].path)
+		}
+	}
+	return places
+}
+
 // follow gives what a path leads to, and watches the places that decide it. They are watched first and looked at then, so that no change falls
 // between the two.
 func (s *scanner) follow(path string) (string, error) {

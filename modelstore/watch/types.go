@@ -48,7 +48,8 @@ type Entry struct {
 // Snapshot is the whole store at one moment, never a difference.
 type Snapshot struct {
 	At      time.Time
-	Entries []Entry // sorted by Path; hidden and temporary files are left out
+	Began   time.Time // when the reading began that it is of: what had changed by then is in it
+	Entries []Entry   // sorted by Path; hidden and temporary files are left out
 	// Err says that the store cannot be read: it is gone, not mounted or forbidden. Entries is nil then, which does not mean that it is empty.
 	Err error
 }

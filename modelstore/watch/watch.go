@@ -58,7 +58,8 @@ func New(opts Options) (*Watcher, error) {
 // nobody took in time are dropped. The channel is never closed.
 func (w *Watcher) Snapshots() <-chan Snapshot { return w.out }
 
-// Rescan makes the watcher read the store now, and look again into what it found to be incomplete. It does not wait for that.
+// Rescan makes the watcher read the store now, and look again into what it found to be incomplete. It does not wait for that. A snapshot follows that began
+// later, also when nothing has changed.
 func (w *Watcher) Rescan() {
 	select {
 	case w.again <- struct{}{}:
@@ -91,6 +92,8 @@ type run struct {
 	told  map[string]bool // what was logged and is not said again
 
 	due     time.Time // when the store is read next
+	asked   bool      // by Rescan, and the store was not read since
+	began   time.Time // when the store was read last
 	rested  time.Time // not before this, so that a large store that always changes does not take a whole CPU
 	polled  time.Time // when the last regular reading was
 	sent    *Snapshot
@@ -128,7 +131,7 @@ func (r *run) loop(ctx context.Context) error {
 			r.soon()
 		case <-r.again:
 			r.book.reconsider(true)
-			r.due = time.Now()
+			r.asked, r.due = true, time.Now()
 		case res := <-r.results:
 			r.attempt("what was found in an archive was taken over", func() { r.finish(ctx, res) })
 		}
@@ -162,6 +165,7 @@ func (r *run) read(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	r.began = began
 	now := time.Now()
 	r.notes.sweep()
 	r.rested = now.Add(rest * now.Sub(began))
@@ -173,7 +177,9 @@ func (r *run) read(ctx context.Context) {
 		r.book.take(now, all)
 		r.look(ctx, began)
 	}
-	r.publish(now, err)
+	asked := r.asked
+	r.asked = false
+	r.publish(now, err, asked)
 	r.schedule()
 }
 
@@ -255,21 +261,21 @@ func (r *run) finish(ctx context.Context, res result) {
 	now := time.Now()
 	r.book.looked(now, res.look, res.verdict)
 	r.look(ctx, now)
-	r.publish(now, nil)
+	r.publish(now, nil, false)
 	r.schedule()
 	if res.changed {
 		r.soon()
 	}
 }
 
-// publish sends a snapshot if it says something new.
-func (r *run) publish(now time.Time, err error) {
-	snap := Snapshot{At: now, Err: err}
+// publish sends a snapshot if it says something new, or was asked for.
+func (r *run) publish(now time.Time, err error, asked bool) {
+	snap := Snapshot{At: now, Began: r.began, Err: err}
 	if err == nil {
 		snap.Entries = r.book.entries()
 	}
 	r.report(err)
-	if r.sent != nil && !news(*r.sent, snap, false) {
+	if r.sent != nil && !asked && !news(*r.sent, snap, false) {
 		if next := r.sent.At.Add(tellProgress); news(*r.sent, snap, true) && next.Before(r.due) {
 			r.due = next
 		}
@@ -280,7 +286,7 @@ func (r *run) publish(now time.Time, err error) {
 	case <-r.out: // nobody took it; this one is newer
 	default:
 	}
-	r.out <- Snapshot{At: now, Entries: slices.Clone(snap.Entries), Err: err}
+	r.out <- Snapshot{At: now, Began: r.began, Entries: slices.Clone(snap.Entries), Err: err}
 }
 
 // report logs when the store goes and comes.
