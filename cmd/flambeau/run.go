@@ -349,53 +349,65 @@ func (p *program) openModel(ctx context.Context, cfg *config.Config, args *argpa
 
 // openArchive opens an archive, a folder, a URL or the folder of a .py file, below temp.
 func openArchive(ctx context.Context, cfg *config.Config, name, temp string, log *slog.Logger) (*openedModel, error) {
-	m := &openedModel{}
-	url, folder, place := name, temp, ""
-	if !strings.Contains(url, "://") {
-		path, err := filepath.Abs(url)
-		if err != nil {
+	at := spot{store: temp, url: name}
+	if !strings.Contains(name, "://") {
+		var err error
+		if at, err = locate(ctx, name); err != nil {
 			return nil, err
-		}
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, fmt.Errorf("the model %s: %w", url, errors.Unwrap(err))
-		}
-		url = path
-		if !info.IsDir() && filepath.Ext(path) == ".py" {
-			url, m.handler = filepath.Split(path)
-		}
-		url = filepath.Clean(url)
-		folder = filepath.Dir(url)
-		if store, ok := storeOfVersion(ctx, url); ok {
-			folder, place = store, filepath.Join(filepath.Base(folder), filepath.Base(url))
 		}
 	}
 	fetcher, err := newOwnFetcher(cfg, log)
 	if err != nil {
 		return nil, err
 	}
+	m := &openedModel{handler: at.handler}
 	m.store, err = archive.New(archive.Options{
-		Store: folder, Temp: temp, Fetcher: fetcher, Limits: archive.Limits{UnpackedBytes: cfg.MaxUnpackedBytes}, Logger: log,
+		Store: at.store, Temp: temp, Fetcher: fetcher, Limits: archive.Limits{UnpackedBytes: cfg.MaxUnpackedBytes}, Logger: log,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the folder
 	}
-	if place != "" {
-		m.archive, err = m.store.OpenEntry(ctx, filepath.ToSlash(place))
-	} else {
-		m.archive, err = m.store.Open(ctx, url)
+	open := m.store.Open
+	if at.version {
+		open = m.store.OpenEntry
 	}
-	if err != nil {
+	if m.archive, err = open(ctx, at.url); err != nil {
 		return nil, errors.Join(fmt.Errorf("the model %s cannot be opened: %w", name, err), m.close())
 	}
 	return m, nil
 }
 
-// storeOfVersion gives the store whose version a folder is: the one with the model's folder, if that holds versions and this is one of them.
-func storeOfVersion(ctx context.Context, path string) (store string, ok bool) {
-	model := filepath.Dir(path)
-	place := filepath.Base(model) + "/" + filepath.Base(path)
-	return filepath.Dir(model), slices.Contains(watch.Versions(ctx, filepath.Dir(model), filepath.Base(model)), place)
+// spot says where a model is.
+type spot struct {
+	store   string
+	url     string
+	version bool   // url is the place of a version's folder in the store
+	handler string // a .py file that was named in place of its folder
+}
+
+// locate finds a model on this machine.
+func locate(ctx context.Context, name string) (spot, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return spot{}, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return spot{}, fmt.Errorf("the model %s: %w", name, errors.Unwrap(err))
+	}
+	at := spot{url: path}
+	if !info.IsDir() && filepath.Ext(path) == ".py" {
+		at.url, at.handler = filepath.Split(path)
+	}
+	at.url = filepath.Clean(at.url)
+	at.store = filepath.Dir(at.url)
+	// In a folder that holds versions, as the store has them.
+	model := filepath.Base(at.store)
+	place := model + "/" + filepath.Base(at.url)
+	if store := filepath.Dir(at.store); slices.Contains(watch.Versions(ctx, store, model), place) {
+		at.store, at.url, at.version = store, place, true
+	}
+	return at, nil
 }
 
 // warnings writes what is wrong with a model, without the time.
