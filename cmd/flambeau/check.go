@@ -217,7 +217,7 @@ func unusable(err error) (why, hint string) {
 	if !errors.As(err, &refused) || errors.As(err, &system) || errors.Is(err, archive.ErrChanged) {
 		return "", ""
 	}
-	hint = cmp.Or(refused.Hint, "make the archive again, or copy it again")
+	hint = cmp.Or(refused.Hint, "correct that, or make or copy the archive again")
 	switch {
 	case refused.Kind == fault.InvalidModel:
 		return cmp.Or(refused.Detail, refused.Message), hint

@@ -110,6 +110,8 @@ func TestFormsOfARequest(t *testing.T) {
 		item("application/json", append([]byte("[1"), bytes.Repeat([]byte(" "), len(parsed.Data)-2)...)), // cut off, and as long as a row of elements
 		item("application/json", []byte(`{"bytes":"`+strings.Repeat("a", len(parsed.Data)-2)+`"}`)),
 		{Parts: []handlersdk.Part{{Name: "bytes", ContentType: "application/json", Data: bytes.Repeat([]byte("["), len(parsed.Data))}}},
+		item("application/x-www-form-urlencoded", append([]byte("[1,\n2"), bytes.Repeat([]byte(" "), len(parsed.Data)-6)...)), // as curl says of what it sends
+		item("", append([]byte("[\x01\xff"), parsed.Data[3:]...)),                                                             // elements that begin like JSON
 	}
 	results, err := h.Handle(t.Context(), items)
 	if err != nil {
@@ -152,9 +154,12 @@ func TestFormsOfARequest(t *testing.T) {
 	} else {
 		isPython("protocol", response.Outputs[0].Data)
 	}
+	if results[13].Err != nil {
+		t.Errorf("elements that begin like JSON: %v", results[13].Err)
+	}
 	for i, want := range map[int]string{
 		6: `no input "byte"; it has bytes INT32 [-1 2048]`, 7: "has the shape [1 3], and the model wants [-1 2048]",
-		9: "no JSON array that fits", 10: "no JSON array that fits", 11: "no JSON array that fits",
+		9: "no JSON array that fits", 10: "no JSON array that fits", 11: "no JSON array that fits", 12: "no JSON array that fits",
 	} {
 		if results[i].Err == nil || !strings.Contains(results[i].Err.Error(), want) {
 			t.Errorf("request %d: %v, want %q", i, results[i].Err, want)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
@@ -172,13 +174,19 @@ func one(port *session.Port, data []byte, said bool) (tensor.Tensor, error) {
 	switch {
 	case err == nil:
 		return t, nil
-	case said:
+	case said || port.DType.Size() > 1 && meansJSON(text):
 		return t, bad("the data for %q is no JSON array that fits: %w", port.Name, err)
 	}
 	if raw, ok := elements(port, data); ok {
 		return raw, nil
 	}
 	return t, bad("the data for %q is neither a .npy file, nor JSON (%w), nor raw elements of the model's shape %v", port.Name, err, port.Shape)
+}
+
+// meansJSON says whether somebody has most likely written JSON, be it cut off or wrong: numbers as they lie in memory are no text. Elements of one byte may
+// well be one.
+func meansJSON(text []byte) bool {
+	return (text[0] == '[' || text[0] == '{') && utf8.Valid(text) && !bytes.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) })
 }
 
 // elements takes data for the elements of one or more rows, if their length is known and fits.

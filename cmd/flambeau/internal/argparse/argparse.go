@@ -289,6 +289,8 @@ func (c *Command) Usage() string {
 	case c.Positional == "":
 	case c.Least == 0:
 		parts = append(parts, "["+c.Positional+"]")
+	case c.Most > len(strings.Fields(c.Positional)):
+		parts = append(parts, c.Positional, "["+c.Positional+" ...]")
 	default:
 		parts = append(parts, c.Positional)
 	}

@@ -142,6 +142,16 @@ func TestPositional(t *testing.T) {
 	}
 }
 
+func TestUsageOfSeveral(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[int]string{1: "prog [-h] MODEL\n", 9: "prog [-h] MODEL [MODEL ...]\n"} {
+		c := &Command{Prog: "prog", Positional: "MODEL", Least: 1, Most: most}
+		if got := c.Usage(); !strings.HasSuffix(got, want) {
+			t.Errorf("up to %d: %q", most, got)
+		}
+	}
+}
+
 func TestEach(t *testing.T) {
 	t.Parallel()
 	c := &Command{Prog: "prog", Options: []Option{{Names: []string{"--form"}, Kind: Each, Metavar: "F"}}, Positional: "MODEL", Least: 1, Most: 1}
