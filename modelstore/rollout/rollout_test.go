@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -238,49 +237,6 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-func TestFailedLoadTakesASynchronousRegistrationBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		broken := fault.New(fault.LoadFailed, "ValueError: weights.bin is missing (handler.py:3)", nil)
-		l := fakes{load: func(context.Context) error { return broken }}.launcher()
-		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
-		_, err := h.Register(t.Context(), Spec{URL: "a.mar", InitialWorkers: new(2), Synchronous: true})
-		var f *fault.Error
-		if !errors.As(err, &f) || f.Kind != fault.LoadFailed || f.Message != "Failed to start workers for model a version: 1.0" ||
-			f.Hint != broken.Message || !errors.Is(err, broken) {
-			t.Errorf("%#v", err)
-		}
-		if len(h.List()) != 0 {
-			t.Error("the model is still listed")
-		}
-		h.end(t)
-	})
-}
-
-func TestFailedLoadIsRetriedUntilTheWindowIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := fakes{load: func(context.Context) error { return errors.New("no") }}.launcher()
-		a := named("a", "1.0")
-		a.Settings.MaxRetryTimeout = new(12 * time.Second)
-		h := newHouse(t, l, archives{"a.mar": a}, nil)
-		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(1)})
-		time.Sleep(time.Second / 2)
-		if d := h.describe(t, "a"); d.State != "failed" || d.Reason != "no" || d.Workers[0].State != "waiting" || !h.Healthy() {
-			t.Errorf("while it is tried again: %+v, healthy %v", d, h.Healthy())
-		}
-		time.Sleep(time.Minute)
-		if n := len(l.Specs()); n != 6 { // after 0, 1, 2, 4, 7 and 12 seconds
-			t.Errorf("%d starts in the window of 12 s, want 6", n)
-		}
-		if d := h.describe(t, "a"); d.Workers[0].State != "failed" || h.Healthy() {
-			t.Errorf("after the window: %+v, healthy %v", d, h.Healthy())
-		}
-		if _, err := predict(t, h, "a", "x"); !fault.Is(err, fault.NoWorker) {
-			t.Errorf("a request for a dead model: %v, want a refusal and no wait", err)
-		}
-		h.end(t)
-	})
-}
-
 func TestDeadWorkerIsReplacedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, &backendtest.Launcher{}, archives{"a.mar": named("a", "1.0")}, nil)
@@ -379,22 +335,6 @@ func TestResponseTimeoutIsForEachPiece(t *testing.T) {
 		slot.Release()
 		if !fault.Is(err, fault.ResponseTimeout) || pieces.Load() != 5 || time.Since(begun) != 25*time.Second {
 			t.Errorf("%v after %d pieces and %v", err, pieces.Load(), time.Since(begun))
-		}
-		h.end(t)
-	})
-}
-
-func TestStartupTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := fakes{load: func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}}.launcher()
-		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
-		begun := time.Now()
-		_, err := h.Register(t.Context(), Spec{URL: "a.mar", StartupTimeout: new(33 * time.Second), Synchronous: true})
-		if !fault.Is(err, fault.LoadFailed) || time.Since(begun) != 33*time.Second {
-			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		h.end(t)
 	})
@@ -510,58 +450,6 @@ func TestEventsTellTheWholeLife(t *testing.T) {
 	})
 }
 
-func TestStartFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := fakes{launch: func(_ context.Context, n int) error {
-			if n < 3 {
-				return fault.New(fault.StartFailed, "python: no such file", nil)
-			}
-			return nil
-		}}.launcher()
-		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
-		register(t, h, Spec{URL: "a.mar"})
-		got, err := predict(t, h, "a", "waits for the third start")
-		if err != nil || got != "waits for the third start" {
-			t.Errorf("%q, %v", got, err)
-		}
-		h.end(t)
-	})
-}
-
-// TestStartsThatAlwaysFail: nobody waits for a worker that has never come up and has failed a few times, but in one of the starts that may end well.
-func TestStartsThatAlwaysFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mended atomic.Bool
-		l := fakes{load: func(context.Context) error {
-			if mended.Load() {
-				return nil
-			}
-			return errors.New("there is no such library")
-		}}.launcher()
-		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
-		register(t, h, Spec{URL: "a.mar"})
-		begun := time.Now()
-		for range 3 { // the first waits, and the others come in a pause
-			if _, err := predict(t, h, "a", "x"); !fault.Is(err, fault.NoWorker) || !strings.Contains(err.Error(), "there is no such library") {
-				t.Errorf("%v", err)
-			}
-		}
-		if took := time.Since(begun); took != delay(2)+delay(3) {
-			t.Errorf("it took %s", took)
-		}
-		mended.Store(true)
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for h.describe(t, "a").State != "serving" {
-			<-tick.C
-		}
-		if got, err := predict(t, h, "a", "x"); err != nil || got != "x" {
-			t.Errorf("%q, %v", got, err)
-		}
-		h.end(t)
-	})
-}
-
 func TestUnregisterWhileItIsDeploying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := fakes{load: func(ctx context.Context) error {
@@ -583,31 +471,6 @@ func TestUnregisterWhileItIsDeploying(t *testing.T) {
 			t.Error(err)
 		}
 		all.Wait()
-		h.end(t)
-	})
-}
-
-func TestScalingReplacesWorkersThatGaveUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mended atomic.Bool
-		l := fakes{load: func(context.Context) error {
-			if mended.Load() {
-				return nil
-			}
-			return errors.New("no")
-		}}.launcher()
-		a := named("a", "1.0")
-		a.Settings.MaxRetryTimeout = new(time.Second)
-		h := newHouse(t, l, archives{"a.mar": a}, nil)
-		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(1)})
-		time.Sleep(time.Minute)
-		mended.Store(true)
-		if err := h.Scale(t.Context(), infer.ModelRef{Name: "a"}, 1, 1, true); err != nil {
-			t.Error(err)
-		}
-		if d := h.describe(t, "a"); d.State != "serving" {
-			t.Errorf("%+v", d)
-		}
 		h.end(t)
 	})
 }
