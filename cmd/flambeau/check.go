@@ -92,7 +92,7 @@ func (p *program) check(ctx context.Context, args []string) int {
 		return p.fail(command.Prog, err)
 	}
 	var all []checkedArchive
-	for _, url := range versionsOf(ctx, parsed.Rest) {
+	for _, url := range versionsOf(parsed.Rest) {
 		one := p.checkOne(ctx, cfg, checker, parsed, url)
 		all = append(all, one)
 		if !parsed.Has("--json") {
@@ -113,11 +113,11 @@ func (p *program) check(ctx context.Context, args []string) int {
 }
 
 // versionsOf puts the versions of a model in the place of the folder that holds them. In Triton's layout what lies beside the versions belongs to the model.
-func versionsOf(ctx context.Context, urls []string) (all []string) {
+func versionsOf(urls []string) (all []string) {
 	for _, url := range urls {
 		var versions []string
 		if path, err := filepath.Abs(url); err == nil && !exists(filepath.Join(path, pbtxt.File)) {
-			versions = watch.Versions(ctx, filepath.Dir(path), filepath.Base(path))
+			versions = watch.Versions(filepath.Dir(path), filepath.Base(path))
 		}
 		if len(versions) == 0 {
 			all = append(all, url)

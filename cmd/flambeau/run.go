@@ -352,7 +352,7 @@ func openArchive(ctx context.Context, cfg *config.Config, name, temp string, log
 	at := spot{store: temp, url: name}
 	if !strings.Contains(name, "://") {
 		var err error
-		if at, err = locate(ctx, name); err != nil {
+		if at, err = locate(name); err != nil {
 			return nil, err
 		}
 	}
@@ -386,7 +386,7 @@ type spot struct {
 }
 
 // locate finds a model on this machine.
-func locate(ctx context.Context, name string) (spot, error) {
+func locate(name string) (spot, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return spot{}, err
@@ -404,7 +404,7 @@ func locate(ctx context.Context, name string) (spot, error) {
 	// In a folder that holds versions, as the store has them.
 	model := filepath.Base(at.store)
 	place := model + "/" + filepath.Base(at.url)
-	if store := filepath.Dir(at.store); slices.Contains(watch.Versions(ctx, store, model), place) {
+	if store := filepath.Dir(at.store); slices.Contains(watch.Versions(store, model), place) {
 		at.store, at.url, at.version = store, place, true
 	}
 	return at, nil

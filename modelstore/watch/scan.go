@@ -73,22 +73,22 @@ func (s *scanner) scan(ctx context.Context, root string) ([]found, error) {
 	return s.all, ctx.Err()
 }
 
-// Versions gives the places of a folder of the store that are versions of one model, such as resnet/2, as the store is read at this moment: none when the
-// folder is a model itself, or not there.
-func Versions(ctx context.Context, store, name string) []string {
-	info, err := os.Lstat(filepath.Join(store, name))
+// Versions gives the places of a folder of the store that are versions of one model, such as resnet/2, as the folder is at this moment: none when it is a
+// model itself, or cannot be read. Nothing but its names is looked at.
+func Versions(store, name string) []string {
+	dir := filepath.Join(store, name)
+	items, err := (&scanner{watch: func(string, ...string) {}}).list(dir)
 	if err != nil {
 		return nil
 	}
-	s := &scanner{watch: func(string, ...string) {}, versioned: func(string) bool { return false }}
-	s.item(ctx, store, fs.FileInfoToDirEntry(info))
-	var places []string
-	for i := range s.all {
-		if s.all[i].versioned {
-			places = append(places, s.all[i].path)
-		}
+	has, versions, others := content(dir, name, items)
+	if !has.repository(versions) && (has.model() || others) {
+		return nil
 	}
-	return places
+	for i, version := range versions {
+		versions[i] = name + "/" + version
+	}
+	return versions
 }
 
 // follow gives what a path leads to, and watches the places that decide it. They are watched first and looked at then, so that no change falls
@@ -174,7 +174,7 @@ func (s *scanner) folder(ctx context.Context, name, dir string) {
 		return
 	}
 	has, versions, others := content(dir, name, items)
-	if has.triton && !has.manifest && len(versions) > 0 {
+	if has.repository(versions) {
 		s.repository(ctx, name, dir, items, versions)
 		return
 	}
@@ -204,6 +204,11 @@ func (s *scanner) list(dir string) ([]os.DirEntry, error) {
 type contents struct{ manifest, config, onnx, plugin, triton bool }
 
 func (c contents) model() bool { return c.manifest || c.config || c.onnx || c.plugin }
+
+// repository says whether the folder is one of Triton's layout.
+func (c contents) repository(versions []string) bool {
+	return c.triton && !c.manifest && len(versions) > 0
+}
 
 // kind is how a folder is opened.
 func (c contents) kind() Kind {
