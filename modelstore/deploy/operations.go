@@ -371,9 +371,7 @@ func (d *Deployer) Reload(ctx context.Context, model string) error {
 	d.locked(func() {
 		mine = d.unitsOf(model)
 		if d.opts.Once {
-			d.take(d.latest, func(e *watch.Entry) bool {
-				return e.Name == model || slices.ContainsFunc(mine, func(u *unit) bool { return u.path == e.Path })
-			})
+			d.take(d.latest, concerning(model, mine))
 			mine = d.unitsOf(model)
 		}
 	})
@@ -408,8 +406,28 @@ func (d *Deployer) awaitReading(ctx context.Context, model string) error {
 		if d.over {
 			return true
 		}
-		return !d.read.Before(asked) && !slices.ContainsFunc(d.sorted(), func(u *unit) bool { return u.isUnderWay() && u.mayBe(model) })
+		if d.read.Before(asked) || slices.ContainsFunc(d.sorted(), func(u *unit) bool { return u.isUnderWay() && u.mayBe(model) }) {
+			return false
+		}
+		return !d.opts.Once || !d.changing(concerning(model, d.unitsOf(model)))
 	})
+}
+
+// changing says whether some of the store's entries, as they were read last, are not to be taken yet; mu is held.
+func (d *Deployer) changing(some func(*watch.Entry) bool) bool {
+	for i := range d.latest.Entries {
+		if e := &d.latest.Entries[i]; e.State == watch.Changing && some(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// concerning tells the entries that are, or would be, versions of a model, of which some are units already.
+func concerning(model string, known []*unit) func(*watch.Entry) bool {
+	return func(e *watch.Entry) bool {
+		return e.Name == model || slices.ContainsFunc(known, func(u *unit) bool { return u.path == e.Path })
+	}
 }
 
 // isUnderWay says whether something is about to come of the unit: its entry changes, or is opened and put to work.
@@ -468,7 +486,10 @@ func (d *Deployer) unitsOf(model string) []*unit {
 // awaitAll waits until nothing is under way for any of the units.
 func (d *Deployer) awaitAll(ctx context.Context, units []*unit) error {
 	err := d.await(ctx, func() bool {
-		return !slices.ContainsFunc(units, (*unit).isUnderWay)
+		return !slices.ContainsFunc(units, func(u *unit) bool {
+			// A store that is not followed does not tell when what begins to change now has stopped.
+			return u.isUnderWay() && (!d.opts.Once || u.entry.State != watch.Changing)
+		})
 	})
 	if err != nil {
 		return err

@@ -264,6 +264,26 @@ func TestReloadOfWhatHasJustCome(t *testing.T) {
 	}
 }
 
+// TestReloadWithoutFollowing: a store that is only read when it is asked for is waited for as well.
+func TestReloadWithoutFollowing(t *testing.T) {
+	in(t, func(o *Options) { o.Once = true }, func(b *bench, run func()) {
+		run()
+		b.store.send()
+		b.after(time.Second, "")
+		changing, settled := file{state: watch.Changing, folder: "m", number: "1.0"}, mar("a", "m", "1.0")
+		settled.folder, settled.number = "m", "1.0"
+		b.store.lay("m.onnx", changing)
+		done := make(chan error, 1)
+		go func() { done <- b.Reload(b.t.Context(), "m") }()
+		b.after(time.Minute, "")
+		b.store.put(map[string]file{"m.onnx": settled})
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		b.after(0, "m/1.0 a*")
+	})
+}
+
 // remembered runs a test twice with the same ledger and the same folder of kept archives, as before and after a restart.
 func remembered(t *testing.T, change func(*Options), first, second func(b *bench, run func())) {
 	t.Helper()
