@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import pytest
 
 from flambeau.parallel.leader import Leader, Plan
-from flambeau.worker import library, logs, process
+from flambeau.worker import library, logs
 
 LIMIT = 30.0  # seconds that anything may take on a busy machine
 
@@ -108,7 +108,6 @@ class Stage:
         self.model.joinpath("json.py").write_text("raise RuntimeError('the model hides a module of Python')")
         monkeypatch.chdir(self.model)
         self.ended: List[int] = []  # statuses with which the leader ended its process
-        monkeypatch.setattr(process, "end", self.ended.append)
         self.transport = QueueTransport()
         self.folder = tempfile.mkdtemp(prefix="fl-ranks-")  # a socket's path must be short
         self.files = [folder / "stdout", folder / "stderr"]
@@ -122,7 +121,7 @@ class Stage:
             logs.MarkedOutput(os.open(str(file), os.O_WRONLY | os.O_CREAT | os.O_APPEND), logs.Scope()) for file in self.files
         ]
         plan = Plan([batches, str(ranks), "--nnodes", "1", "--nproc-per-node", str(ranks), "--rdzv-id", "m_29500"])
-        self.leader = Leader(self.transport, plan, self.folder, outputs)
+        self.leader = Leader(self.transport, plan, self.folder, outputs, self.ended.append)
         self._thread = threading.Thread(target=self.leader.serve)
         self._thread.start()
 

@@ -6,11 +6,13 @@ import functools
 import os
 import signal
 import sys
+import threading
 from typing import Set
 
 import pytest
-from rankkit import Stage, wait_for
+from rankkit import LIMIT, Stage, wait_for
 
+from flambeau.parallel import leader, link
 from flambeau.worker import library
 
 # Each rank writes to the folder what it did.
@@ -156,6 +158,21 @@ def test_a_killed_process_ends_the_idle_worker(stage: Stage, victim: str) -> Non
     (torchrun,) = set(stage.processes()) - ranks
     os.kill(torchrun if victim == "torchrun" else max(ranks), signal.SIGKILL)
     assert wait_for(lambda: stage.ended) == [1]
+
+
+def test_a_rank_that_is_lost_while_the_leader_stops_changes_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "_LAST_WORDS", LIMIT)
+    stage.start(HANDLER)
+    stage.load()
+    stage.ask(b"pid")
+    held = os.open(link.log_pipe(stage.folder, 1, "stdout"), os.O_WRONLY)  # its last words are not over yet
+    os.kill(int(wait_for(functools.partial(stage.noted, "pid-1"))), signal.SIGKILL)
+    assert stage.leader is not None
+    wait_for(lambda: stage.leader._lost)
+    stage.stop()
+    os.close(held)
+    wait_for(lambda: not any(thread.name == "flambeau-rank-1" for thread in threading.enumerate()))
+    assert stage.ended == []
 
 
 def test_the_ranks_end_with_the_leader(stage: Stage) -> None:

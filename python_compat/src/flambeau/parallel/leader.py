@@ -21,7 +21,7 @@ from flambeau.worker.library import LOAD, STOP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Optional, Sequence
+    from typing import Any, Callable, List, Optional, Sequence
 
     from flambeau.worker.library import Job
     from flambeau.worker.logs import MarkedOutput
@@ -48,12 +48,18 @@ class Plan:
 class Leader:
     """Serves one model of several ranks over a transport."""
 
-    def __init__(self, transport: Transport, plan: Plan, folder: str, outputs: Sequence[MarkedOutput]) -> None:
-        """`folder` is a private one, for sockets and pipes; `outputs` are those of stdout and stderr."""
+    def __init__(
+        self, transport: Transport, plan: Plan, folder: str, outputs: Sequence[MarkedOutput], end: Callable[[int], object]
+    ) -> None:
+        """`folder` is a private one, for sockets and pipes; `outputs` are those of stdout and stderr.
+
+        `end` is called from any thread when nothing can be served any more, and ends the process with the status that it is given.
+        """
         self._transport = transport
         self._plan = plan
         self._folder = folder
         self._outputs = outputs
+        self._end = end
         self._logs = Outputs()
         self._torchrun: Optional[subprocess.Popen[bytes]] = None
         self._lifeline = -1
@@ -155,8 +161,11 @@ class Leader:
         self._logs.wait(_TORCHRUN, _LAST_WORDS)
         if current.fail_load("%s while the model was loading" % reason, detail):
             return
+        with self._state:
+            if self._stopping:
+                return  # the server wants its end, too, and serve is at it
         log.critical("%s: the worker ends, and is started again with all its ranks", reason)
-        process.end(1)
+        self._end(1)
 
     def drop_lifeline(self) -> None:
         """Have the kernel kill the ranks that still are there, as it does at the end of this process."""
@@ -184,4 +193,4 @@ def _has_torch() -> bool:
 
 def make(transport: Any, arguments: Sequence[str], folder: str, outputs: Sequence[MarkedOutput]) -> Leader:
     """The leader that a command line asks for."""
-    return Leader(transport, Plan(arguments), folder, outputs)
+    return Leader(transport, Plan(arguments), folder, outputs, process.end)
