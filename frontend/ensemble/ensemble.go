@@ -112,7 +112,7 @@ func (l *Launcher) Launch(ctx context.Context, spec backend.ProcessSpec) (backen
 	l.made++
 	id := fmt.Sprintf("ensemble-%d", l.made)
 	l.mu.Unlock()
-	i := &instance{id: id, launcher: l, given: d, done: make(chan struct{})}
+	i := &instance{id: id, launcher: l, given: d, done: make(chan struct{}), tell: func(error) {}}
 	i.life, i.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	return i, nil
 }

@@ -262,14 +262,22 @@ func TestLoadWaits(t *testing.T) {
 			t.Errorf("loaded anew: %v after %s", err, time.Since(begun))
 		}
 		waits := launch(t, l, diamond()) // the second time
+		told := make(chan error, 3)
+		waits.(backend.Waiter).OnWait(func(why error) { told <- why })
 		go func() {
 			_, err := waits.Load(t.Context(), anew)
 			done <- err
 		}()
-		time.Sleep(time.Hour)
+		if why := <-told; why == nil || !strings.Contains(why.Error(), "two, which is not registered") {
+			t.Errorf("it is said to wait for %v", why)
+		}
+		f.put("two", Member{Reason: "it is loading"})
+		if why := <-told; why != nil {
+			t.Errorf("while the model loads: %v", why)
+		}
 		f.put("two", ready)
-		if err := <-done; err != nil {
-			t.Error(err)
+		if err := <-done; err != nil || len(told) > 0 {
+			t.Error(err, len(told))
 		}
 		f.put("two", Member{Reason: "no memory", Failed: true})
 		_, err = launch(t, l, diamond()).Load(t.Context(), backend.LoadSpec{Model: infer.ModelRef{Name: "e3"}})

@@ -20,13 +20,17 @@ type instance struct {
 	done     chan struct{}
 	running  sync.WaitGroup // requests
 
-	plan *plan // set by Load, before the first request
+	tell func(why error) // why Load waits for somebody else
+	plan *plan           // set by Load, before the first request
 
 	mu      sync.Mutex // guards what follows
 	stopped bool
 }
 
-var _ backend.Instance = (*instance)(nil)
+var (
+	_ backend.Instance = (*instance)(nil)
+	_ backend.Waiter   = (*instance)(nil)
+)
 
 // ID implements backend.Instance.
 func (i *instance) ID() string { return i.id }
@@ -39,6 +43,9 @@ func (i *instance) Done() <-chan struct{} { return i.done }
 
 // Err implements backend.Instance: an ensemble ends only when it is asked to.
 func (i *instance) Err() error { return nil }
+
+// OnWait implements backend.Waiter: a model of a step may not be there.
+func (i *instance) OnWait(tell func(why error)) { i.tell = tell }
 
 // The optional abilities of an ensemble.
 const featureBinary = "oip_binary"
@@ -56,7 +63,7 @@ func (i *instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, 
 	if err := i.launcher.note(i, m.Model.Name, d.Models()); err != nil {
 		return backend.Info{}, err
 	}
-	members, err := i.launcher.await(ctx, &m, d)
+	members, err := i.launcher.await(ctx, &m, d, i.tell)
 	if err != nil {
 		return backend.Info{}, err
 	}

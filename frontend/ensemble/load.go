@@ -21,11 +21,11 @@ func refOf(s *pipeline.Step) infer.ModelRef { return infer.ModelRef{Name: s.Mode
 // await waits until the model of each step is ready, and tells about them. A model that is not registered, or whose start has failed, has the grace time:
 // when a store is filled, or the server starts, the ensemble may be the first. Who has waited in vain once has said so, and waits for as long as it takes
 // the next time, so that the ensemble is there again as soon as its models are. That is a worker that is started again: an ensemble that is loaded anew,
-// which has a folder of its own, says so anew.
-func (l *Launcher) await(ctx context.Context, m *backend.LoadSpec, d *pipeline.Definition) ([]Member, error) {
+// which has a folder of its own, says so anew. It tells what it lacks while it waits so, and nil when it need not any more.
+func (l *Launcher) await(ctx context.Context, m *backend.LoadSpec, d *pipeline.Definition, tell func(why error)) ([]Member, error) {
 	grace := time.NewTimer(l.opts.Grace)
 	defer grace.Stop()
-	hurried, patient := false, l.hasLacked(m)
+	hurried, patient, told := false, l.hasLacked(m), false
 	for {
 		changed := l.opts.Models.Changed() // before the look, so that nothing is missed
 		members, lacking := l.look(d)
@@ -38,6 +38,14 @@ func (l *Launcher) await(ctx context.Context, m *backend.LoadSpec, d *pipeline.D
 		case lacking.absent && hurried && !patient:
 			l.setLacked(m, true)
 			return nil, lacking.fault
+		}
+		switch {
+		case patient && lacking.absent: // requests need not wait with it
+			told = true
+			tell(lacking.fault)
+		case told:
+			told = false
+			tell(nil)
 		}
 		select {
 		case <-changed:

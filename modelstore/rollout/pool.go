@@ -37,7 +37,7 @@ type hope struct {
 	generation int
 	pins       int   // sequences that need this worker and no other
 	dismissed  bool  // it goes as soon as nobody needs it any more
-	doubt      error // set between two starts of a worker that has never come up: nobody waits for it then, and this is why
+	doubt      error // why nobody waits for it: it has never come up and rests between two starts, or its load waits for somebody else; nil at most times
 }
 
 // waiter is an Acquire that waits.
@@ -102,10 +102,6 @@ func newPool(timeout time.Duration) *pool {
 var _ backend.Pool = (*pool)(nil)
 
 func errNoWorker() error { return fault.New(fault.NoWorker, "the model has no worker", nil) }
-
-func errNoStart(why error) error {
-	return fault.New(fault.NoWorker, "the model's worker did not start: "+reasonOf(why), nil)
-}
 
 // hope counts a worker that may get ready; lose takes it back for good.
 func (p *pool) hope(worker, generation int) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/plugins/backend"
+	"github.com/flambeau-serve/flambeau/plugins/backendtest"
 )
 
 func TestFailedLoadTakesASynchronousRegistrationBack(t *testing.T) {
@@ -144,6 +146,54 @@ func TestScalingReplacesWorkersThatGaveUp(t *testing.T) {
 		}
 		if d := h.describe(t, "a"); d.State != "serving" {
 			t.Errorf("%+v", d)
+		}
+		h.end(t)
+	})
+}
+
+// TestLoadThatWaitsForOthers: nobody waits for a worker while its load says that it waits for somebody else.
+func TestLoadThatWaitsForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lacks, there, end := make(chan error), make(chan struct{}), make(chan struct{})
+		l := fakes{}.launcher()
+		launch := l.LaunchFunc
+		l.LaunchFunc = func(ctx context.Context, n int, spec backend.ProcessSpec) (*backendtest.Instance, error) {
+			i, err := launch(ctx, n, spec)
+			i.LoadFunc = func(context.Context, backend.LoadSpec) (backend.Info, error) {
+				i.Wait(<-lacks)
+				<-there
+				i.Wait(nil)
+				<-end
+				return backend.Info{}, nil
+			}
+			return i, err
+		}
+		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
+		register(t, h, Spec{URL: "a.mar"})
+		answers := make(chan string, 2)
+		ask := func() {
+			got, err := predict(t, h, "a", "x")
+			if err != nil {
+				got = err.Error()
+			}
+			answers <- got
+		}
+		go ask()
+		synctest.Wait()
+		lacks <- errors.New("there is no model b")
+		go ask() // before it is told, or after
+		for range 2 {
+			if got := <-answers; !strings.Contains(got, "there is no model b") {
+				t.Errorf("while it waits: %s", got)
+			}
+		}
+		close(there)
+		synctest.Wait()
+		go ask()
+		synctest.Wait()
+		close(end)
+		if got := <-answers; got != "x" {
+			t.Errorf("when it goes on: %s", got)
 		}
 		h.end(t)
 	})

@@ -60,6 +60,14 @@ const provedAfter = 10 * time.Second
 // hopeFor is how many starts of a worker that has never come up have to fail before requests do not wait for the next one.
 const hopeFor = 3
 
+// errNoStart is what requests hear for that reason; nil for none.
+func errNoStart(why error) error {
+	if why == nil {
+		return nil
+	}
+	return fault.New(fault.NoWorker, "the model's worker did not start: "+reasonOf(why), nil)
+}
+
 func delay(failures int) time.Duration {
 	return time.Duration(delays[min(failures, len(delays))-1]) * time.Second
 }
@@ -206,6 +214,10 @@ func (w *worker) start(ctx context.Context, g *generation, l *life) (_ backend.I
 	begun = time.Now()
 	loading, cancel := context.WithTimeout(ctx, g.settings.startupTimeout)
 	defer cancel()
+	if waiter, may := inst.(backend.Waiter); may {
+		waiter.OnWait(func(why error) { v.pool.doubt(w.id, errNoStart(why)) })
+		defer v.pool.doubt(w.id, nil)
+	}
 	info, err = inst.Load(loading, g.loadSpec(w.loadGPU()))
 	if err != nil {
 		if loading.Err() != nil && ctx.Err() == nil {

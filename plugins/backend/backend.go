@@ -37,6 +37,13 @@ type Killer interface {
 	Kill(cause error)
 }
 
+// Waiter is an Instance whose Load may have to wait for somebody else.
+type Waiter interface {
+	// OnWait sets what Load calls: with the reason when it cannot end before somebody else does something, and with nil when it goes on. It is called
+	// before Load, if at all.
+	OnWait(tell func(why error))
+}
+
 // ProcessSpec says how to start a backend process.
 type ProcessSpec struct {
 	Path string   // executable

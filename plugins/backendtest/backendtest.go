@@ -92,6 +92,7 @@ type Instance struct {
 
 	id   string
 	done chan struct{} // closed by end
+	tell func(why error)
 
 	mu      sync.Mutex // guards the fields below
 	err     error
@@ -100,7 +101,10 @@ type Instance struct {
 	stops   int
 }
 
-var _ backend.Instance = (*Instance)(nil)
+var (
+	_ backend.Instance = (*Instance)(nil)
+	_ backend.Waiter   = (*Instance)(nil)
+)
 
 // NewInstance makes an instance that loads at once and echoes.
 func NewInstance(id string) *Instance {
@@ -115,6 +119,12 @@ func (i *Instance) PID() int {
 	const nobodys = 1 << 30
 	return cmp.Or(i.Process, nobodys)
 }
+
+// OnWait implements backend.Waiter.
+func (i *Instance) OnWait(tell func(why error)) { i.tell = tell }
+
+// Wait is for a LoadFunc: it tells why the load waits for somebody else, or with nil that it does not any more. Somebody must have called OnWait.
+func (i *Instance) Wait(why error) { i.tell(why) }
 
 // Load implements backend.Instance.
 func (i *Instance) Load(ctx context.Context, m backend.LoadSpec) (backend.Info, error) {
