@@ -53,7 +53,7 @@ class Leader:
     ) -> None:
         """`folder` is a private one, for sockets and pipes; `outputs` are those of stdout and stderr.
 
-        `end` is called from any thread when nothing can be served any more, and ends the process with the status that it is given.
+        `end` is called from any thread when nothing can be served any more: it ends the process with the status that it is given.
         """
         self._transport = transport
         self._plan = plan
