@@ -263,7 +263,11 @@ func TestLoadWaits(t *testing.T) {
 		}
 		waits := launch(t, l, diamond()) // the second time
 		told := make(chan error, 3)
-		waits.(backend.Waiter).OnWait(func(why error) { told <- why })
+		waiter, is := waits.(backend.Waiter)
+		if !is {
+			t.Fatal("an ensemble does not tell what it waits for")
+		}
+		waiter.OnWait(func(why error) { told <- why })
 		go func() {
 			_, err := waits.Load(t.Context(), anew)
 			done <- err
