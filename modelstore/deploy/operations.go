@@ -386,6 +386,9 @@ func (d *Deployer) Reload(ctx context.Context, model string) error {
 			if down[u.owns] { // the same archive may serve by now: what it lacked may have been installed
 				u.served, u.starting = "", false
 			}
+			if u.starting {
+				u.decide(DecisionDeploying, whyStarting)
+			}
 		}
 	})
 	if len(mine) == 0 {
@@ -488,7 +491,7 @@ func (d *Deployer) awaitAll(ctx context.Context, units []*unit) error {
 	err := d.await(ctx, func() bool {
 		return !slices.ContainsFunc(units, func(u *unit) bool {
 			// A store that is not followed does not tell when what begins to change now has stopped.
-			return u.isUnderWay() && (!d.opts.Once || u.entry.State != watch.Changing)
+			return u.isUnderWay() && (!d.opts.Once || u.entry.State != watch.Changing) || u.starting && u.decision == DecisionDeploying
 		})
 	})
 	if err != nil {

@@ -167,6 +167,28 @@ func TestReloadOfWhatDidNotComeUp(t *testing.T) {
 	})
 }
 
+// TestReloadOfWhatIsStarting: the answer comes when it serves, or says why it does not.
+func TestReloadOfWhatIsStarting(t *testing.T) {
+	for state, want := range map[string]string{"serving": "", "failed": "no Python"} {
+		in(t, nil, func(b *bench, run func()) {
+			b.store.put(map[string]file{"m.mar": mar("a", "m", "1.0")})
+			b.begin()
+			b.models.setState("m", "1.0", "deploying")
+			run()
+			done := make(chan error, 1)
+			go func() { done <- b.Reload(b.t.Context(), "m") }()
+			b.after(time.Minute, "m/1.0 a*")
+			if len(done) > 0 {
+				t.Error("it is answered while the workers are being started")
+			}
+			b.models.setState("m", "1.0", state, want)
+			if err := <-done; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", state, err)
+			}
+		})
+	}
+}
+
 // TestChangeWhileItStarts: what is said of a newer archive is not lost when the one before it comes up after all.
 func TestChangeWhileItStarts(t *testing.T) {
 	in(t, nil, func(b *bench, run func()) {
