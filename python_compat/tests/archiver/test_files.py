@@ -85,15 +85,30 @@ def test_interrupted(work):
     finally:
         signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 60
-    while not os.listdir("store"):
+    while not [entry for entry in os.scandir("store") if entry.stat().st_size]:
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.005)
     assert not [name for name in os.listdir("store") if not name.startswith(".")]
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, words
     assert words == b"ERROR - Interrupted: no archive was made.\n"
+    assert os.listdir("store") == []
+
+
+def test_interrupted_with_an_open_member(work, monkeypatch, caplog):
+    begin = zipfile.ZipFile.open
+    members = []
+
+    def interrupted(self, *arguments, **options):
+        members.append(begin(self, *arguments, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", interrupted)
+    monkeypatch.setattr(sys, "argv", ["model_archiver", *MODEL[3:], "--export-path", "store"])
+    assert main() == 130
+    assert caplog.messages == ["Interrupted: no archive was made."]
     assert os.listdir("store") == []
 
 

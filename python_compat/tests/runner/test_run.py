@@ -307,3 +307,28 @@ def test_a_value_in_short(value: object, said: Dict[str, Any]) -> None:
     from flambeau.runner.watch import about
 
     assert about(value) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"a": 1}, "dict, 1 key, {'a': 1}"),
+        ({}, "dict, 0 keys, {}"),
+        ({"a": 1, "b": 2}, "dict, 2 keys, {'a': 1, 'b': 2}"),
+        ([7], "list, 1 element, [7]"),
+        ((), "tuple, 0 elements, ()"),
+        (b"x", "bytes, 1 byte, b'x'"),
+        ("x", "str, 1 character, 'x'"),
+        ("", "str, 0 characters, ''"),
+    ],
+)
+def test_one_of_something_is_no_plural(value: object, said: str) -> None:
+    from flambeau.runner.report import Report
+    from flambeau.runner.watch import about
+    from flambeau.worker.frames import Answer
+
+    shown = Report({"model_name": "m", "model_version": "1.0", "model_dir": "/m", "handler": "h"})
+    shown.rows = [{"data": about(value)}]
+    shown.results = [Answer(body=b"x"), Answer(body=b"xy")]
+    lines = [line.split(None, 2)[2] for line in shown.text().splitlines() if line.startswith(("row ", "answer "))]
+    assert lines == ["data: " + said, "HTTP 200 OK, 1 byte", "HTTP 200 OK, 2 bytes"]

@@ -24,13 +24,23 @@ _NAMES_SHOWN = 5
 def write_zip(target: str, entries: Sequence[Entry], manifest_name: str, manifest: str, compress: bool = True) -> None:
     """Makes a zip file of the entries, with the manifest as its last member. compress: deflate, else only store."""
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    with _replacing(target) as stream, zipfile.ZipFile(stream, "w", method, strict_timestamps=False) as archive:
+    with _replacing(target) as stream, _new_zip(stream, method) as archive:
         for entry in entries:
             add_to_zip(archive, entry)
         info = zipfile.ZipInfo(manifest_name, time.localtime()[:6])
         info.compress_type = method
         info.external_attr = _MANIFEST_MODE << 16
         archive.writestr(info, manifest.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def _new_zip(stream: BinaryIO, method: int) -> Iterator[zipfile.ZipFile]:
+    archive = zipfile.ZipFile(stream, "w", method, strict_timestamps=False)
+    try:
+        yield archive
+        archive.close()
+    finally:
+        archive.fp = None  # one that failed or was interrupted is removed: it need not be closed, and might not let itself be
 
 
 def add_to_zip(archive: zipfile.ZipFile, entry: Entry) -> None:
@@ -133,11 +143,9 @@ def _replacing(target: str, like: str = "") -> Iterator[BinaryIO]:
     if os.path.isdir(place):
         raise NameTakenError("%s is a folder, and a file of that name is to be written. Move the folder away." % target)
     unfinished = _unfinished(os.path.dirname(place))
-    with _words("write", target):
-        stream = open(unfinished, "x+b")  # noqa: SIM115 - it is closed below
     try:
         with _words("write", target):
-            with stream:
+            with open(unfinished, "x+b") as stream:
                 yield cast(BinaryIO, stream)
             if like:
                 shutil.copystat(like, unfinished)
@@ -145,7 +153,7 @@ def _replacing(target: str, like: str = "") -> Iterator[BinaryIO]:
                 shutil.copymode(place, unfinished)
             os.replace(unfinished, place)
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(unfinished)
 
 

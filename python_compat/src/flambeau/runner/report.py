@@ -70,7 +70,7 @@ class Output:
         if self._quiet:
             return
         if self._terminal and not _is_text(data):
-            note = "(%d bytes that are no text: send stdout to a file to have them)\n" % len(data)
+            note = "(%s, no text: send stdout to a file to have the answer)\n" % _count(len(data), "bytes")
             self.whole(note.encode("ascii"))
             return
         self.whole(data)
@@ -178,13 +178,18 @@ def _add(lines: List[str], label: str, values: List[str]) -> None:
 
 
 def _said(value: Dict[str, Any]) -> str:
-    size = "%d %s, " % (value["size"], value["unit"]) if "size" in value else ""
+    size = _count(value["size"], value["unit"]) + ", " if "size" in value else ""
     return "%s, %s%s" % (value["type"], size, value["preview"])
+
+
+def _count(number: int, unit: str) -> str:
+    """A number of things, whose name in the plural is `unit`: "1 key", "2 keys"."""
+    return "%d %s" % (number, unit[:-1] if number == 1 else unit)
 
 
 def _result_line(result: Union[Answer, Failure]) -> str:
     if isinstance(result, Answer):
-        return "%s, %d bytes" % (_status_line(status_of(result)), len(result.body))
+        return "%s, %s" % (_status_line(status_of(result)), _count(len(result.body), "bytes"))
     return "%s: %s" % (_status_line(status_of(result)), result.message)
 
 
