@@ -179,7 +179,7 @@ func newChecker(cfg *config.Config, command *python.Command, interpreter string,
 	return check.New(check.Options{ //nolint:wrapcheck // it says what is missing
 		Inspector: inspector, Env: cfg.Env.All, Installs: installs, Handler: cfg.DefaultHandler, Envelope: cfg.Envelope,
 		Workers: cmp.Or(cfg.DefaultWorkers, gpus, runtime.NumCPU()), GPUs: &gpus, TempDir: cfg.Env.TempDir,
-		Protocol: backendv1.ProtocolVersion, ONNXRuntime: onnxRuntime(newNative(cfg, command).ONNX), Rows: rowsBeside(cfg),
+		Protocol: backendv1.ProtocolVersion, ONNXRuntime: onnxRuntime(newNative(cfg, command).ONNX), Rows: rowsBeside(cfg), Ensemble: ensembleBeside(cfg),
 	})
 }
 

@@ -41,10 +41,17 @@ func checkBox(t *testing.T) *box {
 		"small/1/model.onnx": onnx, "small/config.pbtxt": "max_batch_size: 4 " + ports,
 		"triton/1/.keep": "", "triton/config.pbtxt": `platform: "ensemble" max_batch_size: 16 ` + strings.NewReplacer(`"x"`, `"A"`, `"y"`, `"B"`).Replace(ports) +
 			` ensemble_scheduling { step [ { model_name: "small" model_version: 1 input_map { key: "x" value: "A" } output_map { key: "y" value: "B" } } ] }`,
-		"yaml/model-config.yaml":  "ensemble:\n  maxBatchSize: 3\n  steps:\n    - {model: small, inputs: {x: A}, outputs: {y: B}}\n    - {model: bare, inputs: {x: B}, outputs: {y: C}}\n    - {model: good, inputs: {x: C}, outputs: {y: D}}\n",
-		"above/model-config.yaml": "ensemble:\n  maxBatchSize: 5\n  steps:\n    - {model: yaml, inputs: {A: A}, outputs: {D: B}}\n    - {model: bare, inputs: {x: B}, outputs: {y: C}}\n",
-		"bare.onnx":               onnx,
-		"prog/model-config.yaml":  "plugin: prog\n", "prog/prog": "#!/bin/sh\n",
+		"yaml/model-config.yaml":   "ensemble:\n  maxBatchSize: 3\n  steps:\n    - {model: small, inputs: {x: A}, outputs: {y: B}}\n    - {model: bare, inputs: {x: B}, outputs: {y: C}}\n    - {model: good, inputs: {x: C}, outputs: {y: D}}\n",
+		"above/model-config.yaml":  "ensemble:\n  maxBatchSize: 5\n  steps:\n    - {model: yaml, inputs: {A: A}, outputs: {D: B}}\n    - {model: bare, inputs: {x: B}, outputs: {y: C}}\n",
+		"itself/model-config.yaml": "# itself\nensemble:\n  steps:\n    - {model: itself, inputs: {x: A}, outputs: {y: B}}\n",
+		"ping/model-config.yaml":   "ensemble:\n  steps:\n    - {model: good, inputs: {x: A}, outputs: {y: B}}\n    - {model: pong, inputs: {x: B}, outputs: {y: C}}\n",
+		"pong/1/.keep":             "", "pong/config.pbtxt": `platform: "ensemble" ` + ports + ` ensemble_scheduling { step [
+		{ model_name: "ping" model_version: -1 input_map { key: "A" value: "x" } output_map { key: "C" value: "y" } } ] }`,
+		"uses/model-config.yaml": "ensemble:\n  steps:\n    - {model: ping, version: ../.., inputs: {x: A}, outputs: {y: B}}\n    - {model: .., inputs: {x: B}, outputs: {y: C}}\n",
+		"task/model.onnx":        onnx, "task/model-config.yaml": "minWorkers: 1\nmaxWorkers: 1\nhandler: no_such_handler\n",
+		"text/text":              "not a program\n",
+		"bare.onnx":              onnx,
+		"prog/model-config.yaml": "plugin: prog\n", "prog/prog": "#!/bin/sh\n",
 		"many/1/model.onnx": onnx, "many/2/m.onnx": onnx, "many/10/many": "#!/bin/sh\n", "many/10/model-config.yaml": "plugin: many\n",
 	} {
 		path := filepath.Join(b.dir, file)
@@ -54,6 +61,9 @@ func checkBox(t *testing.T) *box {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.Chmod(filepath.Join(b.dir, "text/text"), 0o700); err != nil {
+		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(filepath.Join(b.dir, "good.mar"))
 	if err != nil {
@@ -83,6 +93,13 @@ func TestCheck(t *testing.T) {
 		{"yaml", exitOK, []string{"yaml"}, ""},
 		{"triton", exitFound, []string{"config.pbtxt", "up to 16 rows in a request, and step 1, the model small, only 4 [config_contradiction]"}, ""},
 		{"above", exitFound, []string{"model-config.yaml:2: error", "up to 5 rows in a request, and step 1, the model yaml, only 3", "step 2, the model bare, only 4"}, ""},
+		{"itself", exitFound, []string{"1 error and 0 warnings", "model-config.yaml:4: error: the ensemble would be made of itself: itself → itself [ensemble_circle]"}, ""},
+		{"ping pong", exitFound, []string{"model-config.yaml:4: error: ", "itself: ping → pong → ping [", "config.pbtxt:2: error: ", "itself: pong → ping → pong ["}, ""},
+		{"uses", exitOK, []string{"uses (uses): good"}, ""},
+		{"task", exitFound, []string{
+			"1 error and", `model-config.yaml:3: error: the handler "no_such_handler" is none of image_classifier, text_classifier, embedding, object_detector, raw`, "[handler_missing]",
+		}, ""},
+		{"text", exitFound, []string{`text/text is no program that this machine can run: it is a text that begins with "not a program\n" [archive_unusable]`}, ""},
 		{"broken.mar", exitFound, []string{"1 error", "[archive_unusable]"}, ""},
 		{"prog", exitFound, []string{"may not be executed [archive_unusable]", "run `chmod +x prog`"}, ""},
 		{"many", exitFound, []string{"many/1 (many 1)", "many/2 (many 2)", "many/10: 1 error", "run `chmod +x many`"}, ""},

@@ -8,39 +8,67 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
 )
 
 // rowsBeside gives what tells how many rows the models take that lie beside an ensemble, in the same store.
 func rowsBeside(cfg *config.Config) func(ctx context.Context, ensemble *archive.Archive, model, version string) (int, bool) {
 	return func(ctx context.Context, ensemble *archive.Archive, model, version string) (int, bool) {
-		if !filepath.IsAbs(ensemble.URL) || filepath.Base(model) != model {
+		folders := foldersBeside(ensemble, model, version)
+		if folders == nil {
 			return 0, false
 		}
-		store := filepath.Dir(ensemble.URL)
-		// The folder comes first: the config.pbtxt of all versions lies there.
-		for _, path := range []string{filepath.Join(store, model), filepath.Join(store, model, version), filepath.Join(store, model+".onnx")} {
-			if rows, known := rowsOf(ctx, cfg, path); known {
-				return rows, true
+		for _, path := range append(folders, folders[0]+".onnx") {
+			if opened := openBeside(ctx, cfg, path); opened != nil {
+				if rows, known := opened.DeclaredRows(); known {
+					return rows, true
+				}
 			}
 		}
 		return 0, false
 	}
 }
 
-// rowsOf opens what may be a model. What cannot be opened is its own check's matter.
-func rowsOf(ctx context.Context, cfg *config.Config, path string) (rows int, known bool) {
-	if _, err := os.Stat(path); err != nil {
-		return 0, false
+// ensembleBeside gives what finds the ensembles that lie beside one, in the same store.
+func ensembleBeside(cfg *config.Config) func(ctx context.Context, beside *archive.Archive, model, version string) *archive.Archive {
+	return func(ctx context.Context, beside *archive.Archive, model, version string) *archive.Archive {
+		for _, path := range foldersBeside(beside, model, version) {
+			if !exists(filepath.Join(path, pbtxt.File)) && !exists(filepath.Join(path, "model-config.yaml")) {
+				continue
+			}
+			if opened := openBeside(ctx, cfg, path); opened != nil && opened.Ensemble != nil {
+				return opened
+			}
+		}
+		return nil
+	}
+}
+
+// foldersBeside are the folders that a model may lie in beside an ensemble. The model's own comes first: the config.pbtxt of all versions lies there.
+func foldersBeside(ensemble *archive.Archive, model, version string) []string {
+	if !filepath.IsAbs(ensemble.URL) || filepath.Base(model) != model || !filepath.IsLocal(model) {
+		return nil
+	}
+	folder := filepath.Join(filepath.Dir(ensemble.URL), model)
+	if version == "" || !filepath.IsLocal(version) {
+		return []string{folder}
+	}
+	return []string{folder, filepath.Join(folder, version)}
+}
+
+// openBeside reads what may be a model, and closes it again: only what was read of it is of use. What cannot be opened is its own check's matter.
+func openBeside(ctx context.Context, cfg *config.Config, path string) *archive.Archive {
+	if !exists(path) {
+		return nil
 	}
 	temp, err := os.MkdirTemp(cfg.Env.TempDir, "flambeau-check-")
 	if err != nil {
-		return 0, false
+		return nil
 	}
-	defer func() { _ = os.RemoveAll(temp) }() // it is below a temporary folder, and nothing was asked of it but a number
+	defer func() { _ = os.RemoveAll(temp) }() // it is below a temporary folder, and nothing was asked of it but words and numbers
 	opened, err := openArchive(ctx, cfg, path, temp, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return 0, false
+	if err != nil || opened.close() != nil {
+		return nil
 	}
-	rows, known = opened.archive.DeclaredRows()
-	return rows, opened.close() == nil && known
+	return opened.archive
 }

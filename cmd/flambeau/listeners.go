@@ -76,9 +76,17 @@ func (s *server) openGRPC(ctx context.Context, api *httpapi.API, logs *logfiles.
 	case errors.Is(err, syscall.EADDRINUSE) && s.cfg.Value("grpc_inference_port").Origin.Kind == config.FromDefault:
 		log.Warn("there is no gRPC API: another program has its address; set grpc_inference_port to have one", "address", where)
 	default:
-		return fmt.Errorf("%w; stop what uses it, or change grpc_inference_port in config.properties", err)
+		return cannotListen(s.cfg, "grpc_inference_port", err)
 	}
 	return nil
+}
+
+// cannotListen adds what can be done about an address that cannot be had.
+func cannotListen(cfg *config.Config, key string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w; stop what uses it, or %s", err, cfg.HowToSet(key))
+	}
+	return fmt.Errorf("%w; %s", err, cfg.HowToSet(key))
 }
 
 // grpcAddress is an address of gRPC as people read it.
@@ -124,7 +132,7 @@ func openListeners(ctx context.Context, cfg *config.Config, api *httpapi.API) (o
 		}
 		s, err := api.Listen(ctx, where, port, secure)
 		if err != nil {
-			return fmt.Errorf("%w; stop what uses it, or change %s in config.properties", err, key)
+			return cannotListen(cfg, key, err)
 		}
 		open = append(open, listener{name, key, address, s})
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/client"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // listing is a list that a server has: how it is asked for, and how people read it.
@@ -56,7 +57,7 @@ func listAt[T any](member string, query url.Values, segments ...string) func(con
 		all := make([]T, len(raw))
 		for i := range raw {
 			if err := json.Unmarshal(raw[i], &all[i]); err != nil {
-				return nil, nil, fmt.Errorf("the server's answer cannot be read: %w", err)
+				return nil, nil, fmt.Errorf("the server's answer cannot be read: %s", malformed.JSON(err))
 			}
 		}
 		return all, raw, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/client"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // poison is `flambeau poison`.
@@ -51,7 +52,7 @@ func (p *program) lift(ctx context.Context, prog string, parsed *argparse.Args) 
 	}
 	var done struct{ Lifted int }
 	if err := json.Unmarshal(raw, &done); err != nil {
-		return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %w", err))
+		return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %s", malformed.JSON(err)))
 	}
 	printf(p.stdout, "%d may be tried again\n", done.Lifted)
 	return exitOK

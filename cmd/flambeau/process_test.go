@@ -279,7 +279,7 @@ func TestStartThatFails(t *testing.T) {
 	for _, args := range [][]string{{"torchserve", "--start"}, {"torchserve", "--start", "--foreground"}, {"serve"}} {
 		got := b.run(t, args...)
 		got.require(t, strings.Join(args, " "), exitFailed, "", b.management)
-		if !strings.Contains(got.stderr, "management_address") || strings.Contains(got.stdout, "Model server started.") {
+		if !strings.Contains(got.stderr, "; stop what uses it, or change management_address in ") || !strings.Contains(got.stderr, "config.properties, line ") || strings.Contains(got.stdout, "Model server started.") {
 			t.Errorf("%v: %+v", args, got)
 		}
 		if pid := b.pid(); pid != 0 {
@@ -287,6 +287,10 @@ func TestStartThatFails(t *testing.T) {
 		}
 		b.requireClean(t)
 	}
+	if err := os.Link(filepath.Join(b.dir, "config.properties"), filepath.Join(b.dir, "mine.properties")); err != nil {
+		t.Fatal(err)
+	}
+	b.run(t, "serve", "--ts-config", "mine.properties").require(t, "serve", exitFailed, "", "or change management_address in mine.properties, line ")
 }
 
 // TestForeground: each of the signals stops it, with the exit status 0, and a terminal that is gone does not.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/client"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // ps is `flambeau ps`.
@@ -123,7 +124,7 @@ func (p *program) decode(ctx context.Context, c *client.Client, raw []json.RawMe
 	versions := map[string]int{}
 	for i := range raw {
 		if err := json.Unmarshal(raw[i], &all[i]); err != nil {
-			return nil, fmt.Errorf("the server's description cannot be read: %w", err)
+			return nil, fmt.Errorf("the server's description cannot be read: %s", malformed.JSON(err))
 		}
 		versions[all[i].Name]++
 	}
@@ -152,7 +153,7 @@ func defaultVersion(ctx context.Context, c *client.Client, name string) (string,
 	}
 	var d client.Description
 	if err := json.Unmarshal(raw[0], &d); err != nil {
-		return "", fmt.Errorf("the server's description cannot be read: %w", err)
+		return "", fmt.Errorf("the server's description cannot be read: %s", malformed.JSON(err))
 	}
 	return d.Version, nil
 }

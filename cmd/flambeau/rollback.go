@@ -13,6 +13,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/client"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // changeLimit is how long a server may take to load something: as long as it gives itself.
@@ -58,7 +59,7 @@ func (p *program) rollback(ctx context.Context, args []string) int {
 	}
 	var done client.RolledBack
 	if err := json.Unmarshal(raw, &done); err != nil {
-		return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %w", err))
+		return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %s", malformed.JSON(err)))
 	}
 	printf(p.stdout, "%s %s serves %s again%s\n", printable(done.Model), printable(done.Version), orDash(shortDigest(done.Digest)), inBrackets(done.Source))
 	return exitOK

@@ -127,7 +127,7 @@ func TestRun(t *testing.T) {
 		},
 		{"a folder", "length --handler length.py --input in.txt --batch 2", exitOK, "{\n  \"length\": 5\n}\n{\n  \"length\": 5\n}\n", []string{"row 1", "answer 1"}},
 		{"a file", "length/length.py --input in.txt --content-type text/plain --repeat 3", exitOK, "{\n  \"length\": 5\n}", []string{"body: str, 5 characters, 'hello'", "median"}},
-		{"a form", "length/length.py --form data=@in.txt --form more=x", exitOK, "{\n  \"length\": 5\n}", []string{"data: str, 5 characters", "more: bytearray, 1 bytes, b'x'"}},
+		{"a form", "length/length.py --form data=@in.txt --form more=x", exitOK, "{\n  \"length\": 5\n}", []string{"data: str, 5 characters", "more: bytearray, 1 byte, b'x'"}},
 		{"a stream", "steps/steps.py --input in.txt -i", exitOK, "HTTP 203 Non-Authoritative Information\ncontent-type: text/plain\nts_stream_next: true\n\none;two", []string{"1 before the end"}},
 		{"a missing input", "packed.mar --input nope", exitUsage, "", []string{"--input nope: no such file or directory"}},
 		{"a missing archive", "nope.mar --input in.txt", exitUsage, "", []string{"the model nope.mar: no such file or directory"}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/client"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // show is `flambeau show`.
@@ -169,17 +170,17 @@ type setting struct{ key, value string }
 func inOrder(raw json.RawMessage) ([]setting, error) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	if _, err := d.Token(); err != nil {
-		return nil, fmt.Errorf("the server's description cannot be read: %w", err)
+		return nil, fmt.Errorf("the server's description cannot be read: %s", malformed.JSON(err))
 	}
 	var all []setting
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return nil, fmt.Errorf("the server's description cannot be read: %w", err)
+			return nil, fmt.Errorf("the server's description cannot be read: %s", malformed.JSON(err))
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return nil, fmt.Errorf("the server's description cannot be read: %w", err)
+			return nil, fmt.Errorf("the server's description cannot be read: %s", malformed.JSON(err))
 		}
 		all = append(all, setting{fmt.Sprint(key), strings.Trim(string(value), `"`)})
 	}

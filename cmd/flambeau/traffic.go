@@ -14,6 +14,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/client"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // traffic is `flambeau traffic`.
@@ -72,7 +73,7 @@ func (p *program) traffic(ctx context.Context, args []string) int {
 func readTraffic(raw json.RawMessage) (client.Traffic, error) {
 	t := client.Traffic{}
 	if err := json.Unmarshal(raw, &t); err != nil {
-		return t, fmt.Errorf("the server's answer cannot be read: %w", err)
+		return t, fmt.Errorf("the server's answer cannot be read: %s", malformed.JSON(err))
 	}
 	if t.Labels == nil {
 		t.Labels = map[string]string{}

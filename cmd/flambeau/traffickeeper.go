@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/modelstore/ledger"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
@@ -41,7 +42,7 @@ func restoreTraffic(models *rollout.Manager, kept map[string]json.RawMessage) er
 	for name, text := range kept {
 		var t rollout.Traffic
 		if err := json.Unmarshal(text, &t); err != nil {
-			return fmt.Errorf("the traffic that was kept for %s cannot be read: %w", name, err)
+			return fmt.Errorf("the traffic that was kept for %s cannot be read: %s", name, malformed.JSON(err))
 		}
 		all[name] = t
 	}

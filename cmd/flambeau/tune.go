@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/flambeau-serve/flambeau/cmd/flambeau/internal/argparse"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // tune is `flambeau tune`.
@@ -54,7 +55,7 @@ func (p *program) tune(ctx context.Context, args []string) int {
 	}
 	var t tuning
 	if err := json.Unmarshal(raw, &t); err != nil {
-		return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %w", err))
+		return p.fail(prog, fmt.Errorf("the server's answer cannot be read: %s", malformed.JSON(err)))
 	}
 	if parsed.Has("--print") {
 		printf(p.stdout, "%s", t.Config)

@@ -24,6 +24,7 @@ import (
 // Models finds model versions; rollout.Manager implements it.
 type Models interface {
 	Resolve(ref infer.ModelRef) (*rollout.Version, error)
+	Describe(ref infer.ModelRef) (rollout.Description, error)
 	// Route is Resolve for a request, which its header, or the sequence that it belongs to, may lead to another version than the default one.
 	Route(ref infer.ModelRef, header func(name string) string, sequence func() string) (*rollout.Version, error)
 }
@@ -199,7 +200,7 @@ func (d *Dispatcher) submit(
 	}
 	defer leave()
 	if !v.HasWorkers() {
-		return infer.Result{}, batch.Times{}, fault.New(fault.NoWorker, "the model has no worker", nil)
+		return infer.Result{}, batch.Times{}, d.without(ctx, v)
 	}
 	ctx, cancel, err := bound(ctx, v, &item, begun)
 	if err != nil {

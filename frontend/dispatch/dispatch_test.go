@@ -41,14 +41,22 @@ type scene struct {
 
 func newScene(t *testing.T, l backend.Launcher, a archive.Archive, workers int) *scene {
 	t.Helper()
+	return newSceneThat(t, l, a, workers, func(*scene, *rollout.Options) {})
+}
+
+// newSceneThat is newScene with options of its own.
+func newSceneThat(t *testing.T, l backend.Launcher, a archive.Archive, workers int, set func(*scene, *rollout.Options)) *scene {
+	t.Helper()
 	s := &scene{}
 	a.Manifest.Model.ModelName, a.Manifest.Runtime = "m", "python"
-	m, err := rollout.New(rollout.Options{
+	options := rollout.Options{
 		Launcher: l, Archives: opener{a}, Limits: backend.Limits{Start: time.Second, Stop: time.Second},
 		Process:         func(rollout.ProcessRequest) (backend.ProcessSpec, error) { return backend.ProcessSpec{}, nil },
 		ResponseTimeout: time.Minute, StartupTimeout: time.Minute, QueueSize: 3, Drain: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
 		Retire: func(ctx context.Context, v *rollout.Version) { s.Retire(ctx, v) }, WarmUp: rollout.WarmUpOff,
-	})
+	}
+	set(s, &options)
+	m, err := rollout.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +133,9 @@ func TestRefusalsHaveTorchServesTextAndTheTrueReason(t *testing.T) {
 		_, err := s.Submit(t.Context(), model, item("a"))
 		if !fault.Is(err, fault.NoWorker) || fault.Message(err) != `Model "m"`+torchServesText {
 			t.Errorf("without workers: %v", err)
+		}
+		if _, setting, _ := fault.Details(err); setting != "minWorkers in model-config.yaml, or min_worker of PUT /models/m" {
+			t.Errorf("without workers: %q", setting)
 		}
 		if err := s.models.Scale(t.Context(), model, 1, 1, true); err != nil {
 			t.Fatal(err)

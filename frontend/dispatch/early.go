@@ -52,7 +52,7 @@ func (d *Dispatcher) refusal(ctx context.Context, v *rollout.Version, item *infe
 	}
 	defer leave()
 	if !v.HasWorkers() {
-		return fault.New(fault.NoWorker, "the model has no worker", nil)
+		return d.without(ctx, v)
 	}
 	l, err := d.line(v)
 	if err != nil {

@@ -77,6 +77,8 @@ func noWorker(ref infer.ModelRef, v *rollout.Version, err error) error {
 		"If this is a sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize", err
 	ready := v.Readiness()
 	switch {
+	case f.Kind == fault.NoWorker && fault.Message(err) != noneThere: // why it did not start: more workers would not start either
+		f.Hint += "; GET /models/" + ref.Name + "?details=true has more"
 	case f.Kind == fault.NoWorker:
 		f.Setting = "minWorkers in model-config.yaml, or min_worker of PUT /models/" + ref.Name
 	case ready.Ready == 0 && ready.Total > 0:
@@ -85,6 +87,26 @@ func noWorker(ref infer.ModelRef, v *rollout.Version, err error) error {
 	}
 	f.addWorkers(ready)
 	return f.Error
+}
+
+// noneThere is what the pool of a version says that is to have no worker.
+const noneThere = "the model has no worker"
+
+// without refuses a request to a version that has no worker, and says why there is none as far as that is known.
+func (d *Dispatcher) without(ctx context.Context, v *rollout.Version) error {
+	if is, err := d.opts.Models.Describe(v.Ref()); err == nil && is.State == "failed" && is.Reason != "" {
+		return fault.New(fault.NoWorker, "the model's worker has failed, and is not started again: "+is.Reason, nil)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	cancel() // nothing is waited for
+	slot, err := v.Pool().Acquire(ctx)
+	if slot != nil { // one has come in this moment
+		slot.Release()
+	}
+	if fault.Is(err, fault.NoWorker) {
+		return err //nolint:wrapcheck // the pool's words are the client's
+	}
+	return fault.New(fault.NoWorker, noneThere, nil)
 }
 
 func hintOf(err error) string {

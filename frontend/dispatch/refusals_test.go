@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 	"github.com/flambeau-serve/flambeau/plugins/backend"
 	"github.com/flambeau-serve/flambeau/plugins/backendtest"
 )
@@ -87,6 +89,55 @@ func TestAFullQueueIsExplained(t *testing.T) {
 		}
 		s.end(t)
 	})
+}
+
+// TestWorkersThatDoNotStartAreExplained: more of them would not start either, and so the number of workers is nothing to change.
+func TestWorkersThatDoNotStartAreExplained(t *testing.T) {
+	const why = "there is no file weights.pt"
+	for name, settings := range map[string]archive.Settings{
+		"it is to have one, and is given up":    {MaxRetryTimeout: new(20 * time.Second)},
+		"it has none, and a request starts one": {HasConfig: true, MinWorkers: new(1), MaxWorkers: new(1), ToZero: true, KeepAlive: 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var first *backendtest.Instance
+				s := newSceneThat(t, &backendtest.Launcher{LaunchFunc: func(_ context.Context, n int, _ backend.ProcessSpec) (*backendtest.Instance, error) {
+					if n > 1 {
+						return nil, fault.New(fault.StartFailed, why, nil)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					first = backendtest.NewInstance("first")
+					return first, nil
+				}}, archive.Archive{Settings: settings}, 1, func(s *scene, o *rollout.Options) {
+					o.Autoscale = &rollout.Autoscale{}
+					o.Demand = func(v *rollout.Version) rollout.Demand {
+						n, oldest := s.Demand(v)
+						return rollout.Demand{Waiting: n, Oldest: oldest}
+					}
+				})
+				if _, err := s.Submit(t.Context(), model, item("while it runs")); err != nil {
+					t.Fatal(err)
+				}
+				if !settings.ToZero {
+					mu.Lock()
+					first.Die(errors.New("killed"))
+					mu.Unlock()
+				}
+				time.Sleep(5 * time.Minute)
+				for range 2 { // the second one comes while nothing is tried
+					_, err := s.Submit(t.Context(), model, item("a"))
+					_, setting, _ := fault.Details(err)
+					if f, ok := errors.AsType[*fault.Error](err); !ok || f.Kind != fault.NoWorker || f.Message != `Model "m"`+torchServesText || !strings.Contains(f.Hint, why) ||
+						!strings.Contains(f.Hint, "GET /models/m?details=true") || setting != "" {
+						t.Errorf("%v: %+v, setting %q", err, f, setting)
+					}
+				}
+				s.end(t)
+			})
+		})
+	}
 }
 
 func TestConcurrencyIsBounded(t *testing.T) {

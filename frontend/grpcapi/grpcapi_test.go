@@ -327,6 +327,10 @@ func TestKeys(t *testing.T) {
 	wantCode(t, err, codes.PermissionDenied, "Token")
 	_, err = c.RepositoryModelUnload(with(token.Inference), &pb.RepositoryModelUnloadRequest{ModelName: "adder"})
 	wantCode(t, err, codes.PermissionDenied, "Token")
+	_, err = c.RepositoryModelUnload(with(token.Management), &pb.RepositoryModelUnloadRequest{ModelName: "adder", Parameters: map[string]*pb.ModelRepositoryParameter{
+		"unload_dependents": {ParameterChoice: &pb.ModelRepositoryParameter_StringParam{StringParam: "yes"}},
+	}})
+	wantCode(t, err, codes.InvalidArgument, "unload_dependents has to be true or false")
 	if _, err := c.RepositoryModelUnload(with(token.Management), &pb.RepositoryModelUnloadRequest{ModelName: "adder"}); err != nil {
 		t.Error(err)
 	}

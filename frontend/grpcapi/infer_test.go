@@ -105,6 +105,64 @@ func TestBadCalls(t *testing.T) {
 	}
 }
 
+// TestParametersOfTheWrongChoice has what a real Triton refuses, too, and what it takes.
+func TestParametersOfTheWrongChoice(t *testing.T) {
+	_, conn, _ := start(t)
+	c := pb.NewGRPCInferenceServiceClient(conn)
+	text, whole := &pb.InferParameter{ParameterChoice: &pb.InferParameter_StringParam{StringParam: "5"}}, &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 9_000_000}}
+	below, broken := &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: -1}}, &pb.InferParameter{ParameterChoice: &pb.InferParameter_DoubleParam{DoubleParam: 7}}
+	nan, none := &pb.InferParameter{ParameterChoice: &pb.InferParameter_DoubleParam{DoubleParam: math.NaN()}}, &pb.InferParameter{}
+	unsigned, truth := &pb.InferParameter{ParameterChoice: &pb.InferParameter_Uint64Param{Uint64Param: math.MaxUint64}}, &pb.InferParameter{ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}
+	for _, tc := range []struct {
+		name   string
+		value  *pb.InferParameter
+		output bool
+		want   string // "" for what is taken
+	}{
+		{"timeout", text, false, `the parameter timeout is the string "5", and has to be a whole number of microseconds`},
+		{"timeout", broken, false, "timeout is 7,"},
+		{"timeout", nan, false, "timeout is NaN,"},
+		{"timeout", none, false, "timeout is without a value,"},
+		{"timeout", truth, false, "timeout is true,"},
+		{"timeout", whole, false, ""},
+		{"timeout", below, false, ""},
+		{"priority", text, false, `the parameter priority is the string "5", and has to be a whole number`},
+		{"priority", below, false, "priority is -1,"},
+		{"priority", unsigned, false, ""},
+		{"sequence_id", broken, false, "the parameter sequence_id is 7, and has to be a whole number without a point or an exponent, or a string"},
+		{"sequence_id", none, false, "sequence_id is without a value,"},
+		{"sequence_id", text, false, ""},
+		{"sequence_start", text, false, `the parameter sequence_start is the string "5", and has to be true or false`},
+		{"sequence_end", whole, false, "sequence_end is 9000000,"},
+		{"sequence_end", truth, false, ""},
+		{"triton_enable_empty_final_response", text, false, "has to be true or false"},
+		{"binary_data_output", text, false, ""}, // it has no meaning here
+		{"custom", none, false, ""},
+		{"custom", broken, false, ""},
+		{"classification", text, true, `the parameter classification of output 'X' is the string "5", and has to be a whole number of classes`},
+		{"classification", below, true, "is -1,"},
+		{"classification", none, true, "is without a value,"},
+		{"classification", whole, true, ""},
+		{"shared_memory_region", none, true, "the parameter shared_memory_region of output 'X' is without a value, and has to be the name of a region"},
+		{"shared_memory_region", whole, true, "the parameter shared_memory_region is 9000000,"},
+		{"binary_data", text, true, ""}, // the same
+	} {
+		req := addRequest()
+		params := map[string]*pb.InferParameter{tc.name: tc.value}
+		if tc.output {
+			req.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "X", Parameters: params}}
+		} else {
+			req.Parameters = params
+		}
+		_, err := c.ModelInfer(t.Context(), req)
+		if tc.want != "" {
+			wantCode(t, err, codes.InvalidArgument, tc.want)
+		} else if err != nil {
+			t.Errorf("%s %v: %v", tc.name, tc.value, err)
+		}
+	}
+}
+
 func TestDeadline(t *testing.T) {
 	m, conn, _ := start(t)
 	m.block = make(chan struct{})

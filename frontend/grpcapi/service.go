@@ -103,9 +103,14 @@ func (s *service) RepositoryModelLoad(ctx context.Context, req *pb.RepositoryMod
 
 // RepositoryModelUnload implements the service.
 func (s *service) RepositoryModelUnload(ctx context.Context, req *pb.RepositoryModelUnloadRequest) (*pb.RepositoryModelUnloadResponse, error) {
+	const name = "unload_dependents"
+	given, has := req.GetParameters()[name]
+	if _, truth := given.GetParameterChoice().(*pb.ModelRepositoryParameter_BoolParam); has && !truth {
+		return nil, bad("the parameter %s has to be true or false, a bool_param", name)
+	}
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	dependents := req.GetParameters()["unload_dependents"].GetBoolParam()
+	dependents := given.GetBoolParam()
 	return &pb.RepositoryModelUnloadResponse{}, s.protocol.Unload(ctx, req.GetModelName(), dependents) //nolint:wrapcheck // the same
 }
 

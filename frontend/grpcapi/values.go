@@ -2,7 +2,9 @@ package grpcapi
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/flambeau-serve/flambeau/frontend/oip"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
@@ -27,7 +29,11 @@ func requestOf(m *pb.ModelInferRequest) (*oip.Request, error) {
 	case len(inputs) > maxTensors || len(m.GetOutputs()) > maxTensors:
 		return nil, bad("the request has more than %d inputs or outputs", maxTensors)
 	}
-	r := &oip.Request{ID: m.GetId(), Params: parametersOf(m.GetParameters())}
+	params, err := requestParameters(m.GetParameters())
+	if err != nil {
+		return nil, err
+	}
+	r := &oip.Request{ID: m.GetId(), Params: params}
 	seen, left := map[string]bool{}, raw
 	for _, in := range inputs {
 		if seen[in.GetName()] {
@@ -47,14 +53,40 @@ func requestOf(m *pb.ModelInferRequest) (*oip.Request, error) {
 		return nil, bad("there are %d raw_input_contents for %d inputs that take one", len(raw), len(raw)-len(left))
 	}
 	for _, o := range m.GetOutputs() {
-		params := parametersOf(o.GetParameters())
-		shared, err := oip.TakeShared(params)
+		one, err := requestedOf(o)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // its faults are the client's
+			return nil, err
 		}
-		r.Outputs = append(r.Outputs, oip.Requested{Name: o.GetName(), Params: params, Shared: shared})
+		r.Outputs = append(r.Outputs, one)
 	}
 	return r, nil
+}
+
+// requestParameters reads the parameters of a request. A timeout below 0 is none: Triton takes it over gRPC, and only there.
+func requestParameters(all map[string]*pb.InferParameter) (oip.Parameters, error) {
+	p := parametersOf(all)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		value := valueOf(all[name])
+		if n, signed := value.(int64); name == oip.ParamTimeout && signed && n < 0 {
+			delete(p, name)
+			continue
+		}
+		if err := oip.CheckParameter(name, value); err != nil {
+			return nil, err //nolint:wrapcheck // its faults are the client's
+		}
+	}
+	return p, nil
+}
+
+func requestedOf(o *pb.ModelInferRequest_InferRequestedOutputTensor) (oip.Requested, error) {
+	for _, name := range slices.Sorted(maps.Keys(o.GetParameters())) {
+		if err := oip.CheckOutput(o.GetName(), name, valueOf(o.GetParameters()[name])); err != nil {
+			return oip.Requested{}, err //nolint:wrapcheck // its faults are the client's
+		}
+	}
+	params := parametersOf(o.GetParameters())
+	shared, err := oip.TakeShared(params)
+	return oip.Requested{Name: o.GetName(), Params: params, Shared: shared}, err //nolint:wrapcheck // the same
 }
 
 // elementsOf gives an input its elements: those of its contents, or the first of the raw ones that are left. It returns what is left then.
@@ -248,26 +280,37 @@ func parametersOf(all map[string]*pb.InferParameter) oip.Parameters {
 	}
 	p := make(oip.Parameters, len(all))
 	for name, v := range all {
-		switch v := v.GetParameterChoice().(type) {
-		case *pb.InferParameter_BoolParam:
-			p[name] = v.BoolParam
-		case *pb.InferParameter_Int64Param:
-			p[name] = v.Int64Param
-		case *pb.InferParameter_StringParam:
-			p[name] = v.StringParam
-		case *pb.InferParameter_DoubleParam:
-			if !math.IsNaN(v.DoubleParam) && !math.IsInf(v.DoubleParam, 0) { // JSON has neither
-				p[name] = v.DoubleParam
+		switch v := valueOf(v).(type) {
+		case nil:
+		case float64:
+			if !math.IsNaN(v) && !math.IsInf(v, 0) { // JSON has neither
+				p[name] = v
 			}
-		case *pb.InferParameter_Uint64Param:
-			if v.Uint64Param <= math.MaxInt64 {
-				p[name] = int64(v.Uint64Param)
-			} else {
-				p[name] = v.Uint64Param
-			}
+		default:
+			p[name] = v
 		}
 	}
 	return p
+}
+
+// valueOf gives a parameter's value, nil for none.
+func valueOf(p *pb.InferParameter) any {
+	switch v := p.GetParameterChoice().(type) {
+	case *pb.InferParameter_BoolParam:
+		return v.BoolParam
+	case *pb.InferParameter_Int64Param:
+		return v.Int64Param
+	case *pb.InferParameter_StringParam:
+		return v.StringParam
+	case *pb.InferParameter_DoubleParam:
+		return v.DoubleParam
+	case *pb.InferParameter_Uint64Param:
+		if v.Uint64Param <= math.MaxInt64 {
+			return int64(v.Uint64Param)
+		}
+		return v.Uint64Param
+	}
+	return nil
 }
 
 func valuesOf(p oip.Parameters) map[string]*pb.InferParameter {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
 
@@ -483,6 +484,9 @@ func trafficJSON(body []byte) (rollout.Traffic, error) {
 	d.DisallowUnknownFields()
 	var t *rollout.Traffic
 	err := d.Decode(&t)
+	if err != nil {
+		err = errors.New(malformed.JSON(err))
+	}
 	if err == nil && t == nil {
 		err = errors.New("it is null")
 	}

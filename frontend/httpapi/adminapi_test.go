@@ -215,8 +215,9 @@ func TestAdminTraffic(t *testing.T) {
 		t.Error(r.body)
 	}
 	for body, says := range map[string]string{
-		"": "EOF", "null": "it is null", "[]": "cannot unmarshal array", `{"weight": {}}`: `unknown field \"weight\"`, `{"weights": {"a": "x"}}`: "cannot unmarshal string",
-		`{} {}`: "something follows the object", `{"sticky": "bad"}`: "sticky is bad", `{`: "unexpected EOF",
+		"": "it is empty", "null": "it is null", "[]": "it is an array and has to be an object", `{"weight": {}}`: `the member \"weight\" is not known`,
+		`{"weights": {"a": "x"}}`: `\"weights\" is a string and has to be a number`, `{} {}`: "something follows the object", `{"sticky": "bad"}`: "sticky is bad",
+		`{`: "it ends too early",
 	} {
 		if r := put(body); r.status != 400 || !strings.Contains(r.body, says) || r.header.Get("X-Flambeau-Reason") != "bad_request" {
 			t.Errorf("%q: %+v", body, r)

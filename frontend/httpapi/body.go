@@ -19,6 +19,12 @@ const (
 	scratchSize = 128 << 10
 )
 
+// What of a request may be too large, as its client reads it.
+const (
+	wholeRequest = "The request"
+	unpackedBody = "The unpacked body of the request"
+)
+
 // budget bounds the bytes of all the bodies in memory.
 type budget struct {
 	limit int64 // 0 for none
@@ -66,7 +72,7 @@ func (a *API) readBody(q *request) error {
 	for {
 		if len(buf) == cap(buf) {
 			if int64(cap(buf)) > a.opts.MaxRequestSize {
-				return a.tooLarge()
+				return a.tooLarge(wholeRequest)
 			}
 			next, err := a.larger(q, int64(cap(buf)))
 			if err != nil {
@@ -78,7 +84,7 @@ func (a *API) readBody(q *request) error {
 		buf = buf[:len(buf)+n]
 		switch {
 		case int64(len(buf)) > a.opts.MaxRequestSize:
-			return a.tooLarge()
+			return a.tooLarge(wholeRequest)
 		case errors.Is(err, io.EOF):
 			q.body, q.bodyDone = buf, true
 			return nil
@@ -163,8 +169,9 @@ func (a *API) dropBody(q *request) {
 	}
 }
 
-func (a *API) tooLarge() error {
-	f := fault.Newf(fault.TooLarge, "The request is larger than %d bytes.", a.opts.MaxRequestSize)
+// tooLarge refuses a request of which something has more bytes than a body may have.
+func (a *API) tooLarge(what string) error {
+	f := fault.Newf(fault.TooLarge, "%s is larger than %d bytes.", what, a.opts.MaxRequestSize)
 	f.Hint, f.Setting = "send less, or raise max_request_size", "max_request_size in config.properties"
 	f.Numbers = []fault.Number{fault.Count("bytes_limit", a.opts.MaxRequestSize)}
 	return f
@@ -172,12 +179,12 @@ func (a *API) tooLarge() error {
 
 // sendTooLarge answers as TorchServe's HTTP layer does: with a status and nothing else but the headers that say why, and the protocol's clients with an error. A body in chunks
 // ends the connection. One of known length is answered at once, so that its client can stop sending, then read to its end, and the connection goes on.
-func (a *API) sendTooLarge(q *request) {
+func (a *API) sendTooLarge(q *request, why error) {
 	h := q.w.Header()
 	noDefaults(h)
 	h["Content-Length"] = a.fixed.zero
-	setRefusal(h, problemOf(a.tooLarge()))
-	text := a.protocolTooLarge(q)
+	setRefusal(h, problemOf(why))
+	text := a.protocolTooLarge(q, why)
 	if text != nil {
 		h["Content-Length"], h["content-type"] = []string{strconv.Itoa(len(text))}, a.fixed.json
 	}

@@ -139,7 +139,7 @@ func writeJavaText(out *strings.Builder, b []byte) {
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
 		if r == utf8.RuneError && n <= 1 {
-			n = malformed(b)
+			n = badEscapes(b)
 		}
 		out.WriteRune(r)
 		b = b[n:]
@@ -147,7 +147,7 @@ func writeJavaText(out *strings.Builder, b []byte) {
 }
 
 // malformed is the length of the piece at the beginning of b that Java's UTF-8 decoder replaces as one.
-func malformed(b []byte) int {
+func badEscapes(b []byte) int {
 	follows := func(i int) bool { return i < len(b) && b[i]&0xc0 == 0x80 }
 	lead := b[0]
 	switch {

@@ -89,11 +89,11 @@ func (a *API) modelReady(q *request, ref infer.ModelRef) (answer, error) {
 func (q *request) waiting() context.Context { return q.http.Context() }
 
 // protocolTooLarge is what clients of the protocol read about a request that is too large; nil for others, whose path nobody has looked at yet.
-func (a *API) protocolTooLarge(q *request) []byte {
+func (a *API) protocolTooLarge(q *request, why error) []byte {
 	if a.opts.Protocol == nil || q.port == Management || q.port == MetricsPort || !strings.HasPrefix(q.head.Target, "/v2/") || q.head.Method == http.MethodHead {
 		return nil
 	}
-	p := problemOf(a.tooLarge())
+	p := problemOf(why)
 	p.status = statusTooLarge
 	return protocolErrorJSON(p, q.id)
 }

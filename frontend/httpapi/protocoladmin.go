@@ -10,9 +10,9 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/flambeau-serve/flambeau/frontend/oip"
 	"github.com/flambeau-serve/flambeau/frontend/oipserver"
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // administers says whether a request of the protocol changes the server, which needs the management key: it loads or unloads models, changes settings, or is
@@ -50,7 +50,7 @@ func (a *API) repository(q *request) (answer, error) {
 		return answer{}, methodNotAllowed()
 	case len(bytes.TrimSpace(q.body)) > 0:
 		if err := json.Unmarshal(q.body, &body); err != nil {
-			return answer{}, fault.New(fault.BadRequest, "the body is no JSON object that can be understood: "+oip.Malformed(err), err)
+			return answer{}, fault.New(fault.BadRequest, "the body is no JSON object that can be understood: "+malformed.JSON(err), err)
 		}
 	}
 	if isIndex {
@@ -98,7 +98,7 @@ func (a *API) settings(q *request, now func() any, change func(map[string]json.R
 	var changes map[string]json.RawMessage
 	if len(q.body) > 0 {
 		if err := json.Unmarshal(q.body, &changes); err != nil {
-			return answer{}, fault.New(fault.BadRequest, "the settings have to be a JSON object: "+oip.Malformed(err), err)
+			return answer{}, fault.New(fault.BadRequest, "the settings have to be a JSON object: "+malformed.JSON(err), err)
 		}
 	}
 	if err := change(changes); err != nil {
@@ -131,7 +131,7 @@ func (a *API) sharedMemory(q *request) (answer, error) {
 	}
 	var body oipserver.Region
 	if err := json.Unmarshal(q.body, &body); err != nil {
-		return answer{}, fault.New(fault.BadRequest, `the body has to be a JSON object {"key", "offset", "byte_size"}: `+oip.Malformed(err), err)
+		return answer{}, fault.New(fault.BadRequest, `the body has to be a JSON object {"key", "offset", "byte_size"}: `+malformed.JSON(err), err)
 	}
 	body.Name = region
 	return jsonAnswer([]byte("{}")), a.opts.Protocol.RegisterRegion(body)

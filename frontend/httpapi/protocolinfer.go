@@ -38,7 +38,7 @@ func (a *API) infer(q *request, ref infer.ModelRef) (answer, error) {
 	default:
 		call.Request, err = oip.DecodeRequest(q.body, header)
 	}
-	if !binary && header == "" && (err != nil || isPlain(call.Request)) {
+	if !binary && header == "" && !oip.IsParameter(err) && (err != nil || isPlain(call.Request)) {
 		defer a.opts.Protocol.Trace(ref, call)()
 		return a.asTorchServe(q, ref, err == nil)
 	}
@@ -93,7 +93,8 @@ func (a *API) asTorchServe(q *request, ref infer.ModelRef, isProtocol bool) (ans
 func (a *API) inflate(q *request) error {
 	var r io.Reader
 	var err error
-	switch kind := strings.ToLower(strings.TrimSpace(q.head.Get("Content-Encoding"))); kind {
+	kind := strings.ToLower(strings.TrimSpace(q.head.Get("Content-Encoding")))
+	switch kind {
 	case "", "identity":
 		return nil
 	case "gzip":
@@ -106,7 +107,7 @@ func (a *API) inflate(q *request) error {
 		return f
 	}
 	if err != nil {
-		return fault.New(fault.BadRequest, "the compressed body cannot be unpacked: "+err.Error(), err)
+		return damaged(kind, err)
 	}
 	var b bytes.Buffer
 	const step = 1 << 20
@@ -117,14 +118,31 @@ func (a *API) inflate(q *request) error {
 		}
 		switch {
 		case int64(b.Len()) > a.opts.MaxRequestSize:
-			return fault.Newf(fault.BadRequest, "the unpacked body is larger than %d bytes", a.opts.MaxRequestSize)
+			return a.tooLarge(unpackedBody)
 		case errors.Is(err, io.EOF):
 			q.body = b.Bytes()
 			return nil
 		case err != nil:
-			return fault.New(fault.BadRequest, "the compressed body cannot be unpacked: "+err.Error(), err)
+			return damaged(kind, err)
 		}
 	}
+}
+
+// damaged says why a compressed body cannot be unpacked.
+func damaged(kind string, err error) error {
+	why := "it is damaged"
+	switch {
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, zlib.ErrHeader):
+		why = "it is not in the format " + kind + " that its Content-Encoding names"
+		if kind == "deflate" {
+			why += " (RFC 1950, zlib)"
+		}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		why = "it ends too early"
+	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, zlib.ErrChecksum):
+		why = "it is damaged: its checksum is another one"
+	}
+	return fault.New(fault.BadRequest, "the compressed body cannot be unpacked: "+why, err)
 }
 
 // leastPacked is the size from which on packing an answer is worth it.

@@ -103,6 +103,11 @@ func TestInferenceErrors(t *testing.T) {
 		{path: "echo", body: "abc", header: "Inference-Header-Content-Length: 0", status: 400, want: "exactly one input"},
 		{path: "adder", body: "abc", header: "Content-Encoding: gzip", status: 400, want: "unpacked"},
 		{path: "adder", body: "abc", header: "Content-Encoding: br", status: 415, want: "br"},
+		{path: "adder", body: good + `,"parameters":{"timeout":"5"}}`, status: 400, want: `the parameter timeout is the string "5", and has to be`},
+		{path: "adder", body: good + `,"outputs":[{"name":"X","parameters":{"classification":"3"}}]}`, status: 400, want: "the parameter classification of output 'X' is"},
+		{path: "kserve", body: good + `,"parameters":{"timeout":"5"}}`, status: 400, want: `the parameter timeout is the string "5"`}, // a Python handler would not look
+		{path: "kserve", body: good + `,"parameters":{"binary_data_output":1}}`, status: 400, want: "the parameter binary_data_output is 1"},
+		{path: "kserve", body: good + `,"outputs":[{"name":"X","parameters":{"shared_memory_region":5}}]}`, status: 400, want: "the parameter shared_memory_region is 5"},
 		{path: "echo", body: good + `,"parameters":{"binary_data_output":true}}`, status: 500, want: "not one of the Open Inference Protocol"},
 	} {
 		fields := strings.FieldsFunc(tc.header, func(r rune) bool { return r == '\n' })
@@ -147,6 +152,9 @@ func TestPythonHandlers(t *testing.T) {
 	r = do(t, f.addr[Inference], "POST", "/v2/models/echo/infer", "x", "Content-Type: text/plain")
 	if r.status != 200 || !strings.Contains(r.body, `"value": "x"`) {
 		t.Errorf("%d %s", r.status, r.body)
+	}
+	if r = do(t, f.addr[Inference], "POST", "/v2/models/echo/infer", `{"parameters":{"timeout":"5"},"inputs":"a text"}`); r.status != 200 {
+		t.Errorf("its own format, with a name that the protocol has: %d %s", r.status, r.body)
 	}
 	if r = do(t, f.addr[Inference], "POST", "/v2/models/echo/explain", "x", "Content-Type: text/plain"); r.status != 200 || header(f.last(t), "explain") != "True" {
 		t.Errorf("%d %s", r.status, r.body)
@@ -198,17 +206,65 @@ func TestCompression(t *testing.T) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	small := withProtocol(t, func(o *Options) { o.MaxRequestSize = 1000 })
-	var bomb bytes.Buffer
-	w := gzip.NewWriter(&bomb)
-	if _, err := w.Write(make([]byte, 500_000)); err != nil {
+}
+
+// packed compresses n zero bytes.
+func packed(t *testing.T, n int, writer func(io.Writer) io.WriteCloser) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := writer(&b)
+	if _, err := w.Write(make([]byte, n)); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := do(t, small.addr[Inference], "POST", "/v2/models/adder/infer", bomb.String(), "Content-Encoding: gzip"); r.status != 400 || !strings.Contains(r.body, "larger than 1000 bytes") {
-		t.Errorf("%d %s", r.status, r.body)
+	return b.String()
+}
+
+// TestBodiesThatUnpackToTooMuch are answered as those that are as large without being packed.
+func TestBodiesThatUnpackToTooMuch(t *testing.T) {
+	f := withProtocol(t, func(o *Options) { o.MaxRequestSize = 1000 })
+	for kind, writer := range map[string]func(io.Writer) io.WriteCloser{
+		"gzip": func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }, "deflate": func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
+	} {
+		bomb := packed(t, 500_000, writer)
+		for _, path := range []string{"adder/infer", "kserve/infer", "words/generate", "words/generate_stream"} {
+			r := do(t, f.addr[Inference], "POST", "/v2/models/"+path, bomb, "Content-Encoding: "+kind)
+			var e struct {
+				Error, Reason, Setting, Hint string
+				Numbers                      map[string]int
+			}
+			if err := json.Unmarshal([]byte(r.body), &e); err != nil || r.status != 413 || e.Error != "The unpacked body of the request is larger than 1000 bytes." ||
+				e.Reason != "too_large" || e.Numbers["bytes_limit"] != 1000 || e.Setting != "max_request_size in config.properties" || !strings.Contains(e.Hint, "max_request_size") ||
+				r.header.Get(settingHeader) != e.Setting {
+				t.Errorf("%s %s: %d %s (%v)", kind, path, r.status, r.body, err)
+			}
+		}
+		c := dial(t, f.addr[Inference])
+		head := "POST /v2/models/adder/infer HTTP/1.1\r\nContent-Encoding: " + kind + "\r\n"
+		c.send(head + "Content-Length: " + strconv.Itoa(len(bomb)) + "\r\n\r\n" + bomb)
+		if r := c.receive("POST"); r.status != 413 {
+			t.Errorf("%s: %+v", kind, r)
+		}
+		c.send(head + "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(int64(len(bomb)), 16) + "\r\n" + bomb + "\r\n0\r\n\r\n")
+		if r := c.receive("POST"); r.status != 413 {
+			t.Errorf("%s in chunks, on a connection that was to go on: %+v", kind, r)
+		}
+		for name, tc := range map[string]struct{ body, want string }{
+			"another format": {strings.Repeat("x", 50), "it is not in the format " + kind},
+			"cut":            {packed(t, 500, writer)[:12], "it ends too early"},
+			"empty":          {"", "it ends too early"},
+		} {
+			if r := do(t, f.addr[Inference], "POST", "/v2/models/adder/infer", tc.body, "Content-Encoding: "+kind); r.status != 400 || !strings.Contains(r.body, tc.want) {
+				t.Errorf("%s %s: %d %s", kind, name, r.status, r.body)
+			}
+		}
+		small := []byte(packed(t, 500, writer))
+		small[len(small)-6] ^= 1 // of gzip's checksum, or the data
+		if r := do(t, f.addr[Inference], "POST", "/v2/models/adder/infer", string(small), "Content-Encoding: "+kind); r.status != 400 || !strings.Contains(r.body, "it is damaged") {
+			t.Errorf("%s: %d %s", kind, r.status, r.body)
+		}
 	}
 }
 
@@ -241,6 +297,7 @@ func TestGenerate(t *testing.T) {
 		{"nope/generate", `{}`, 404, `*Model not found`},
 		{"adder/generate", `{"A":[1,2],"id":"x","temperature":0.5}`, 200, `{"id":"x","model_name":"adder","model_version":"3","X":[2,3],"S":"text"}`},
 		{"adder/generate", `{"B":[1,2]}`, 400, `*expected 1 inputs`},
+		{"adder/generate", `{"A":[1,2],"timeout":"5"}`, 400, `*the parameter timeout is the string`},
 		{"adder/generate_stream", `{"A":[1,2]}`, 200, `data: {"model_name":"adder","model_version":"3","X":[2,3],"S":"text"}` + "\n\n"},
 	} {
 		r := do(t, addr, "POST", "/v2/models/"+tc.path, tc.body)

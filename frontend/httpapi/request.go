@@ -69,7 +69,7 @@ func (a *API) serve(q *request) (answer, error) {
 	case h.Malformed != "":
 		return answer{}, &fault.Error{Kind: fault.BadRequest, Message: invalidMessage, Hint: "what was not understood: " + h.Malformed}
 	case h.Length > a.opts.MaxRequestSize:
-		return answer{}, a.tooLarge()
+		return answer{}, a.tooLarge(wholeRequest)
 	case h.UnknownExpect:
 		return answer{status: statusExpectation, bare: true}, nil
 	}
@@ -145,7 +145,7 @@ func (a *API) recoverFrom(q *request) {
 // fail answers with an error, and logs what the client does not see.
 func (a *API) fail(q *request, err error) {
 	if fault.Is(err, fault.TooLarge) {
-		a.sendTooLarge(q)
+		a.sendTooLarge(q, err)
 		return
 	}
 	early := fault.Refused(err) && a.answersEarly(q)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // Bounds of what one request may have: far beyond real models, and far below what costs memory.
@@ -74,7 +75,7 @@ func DecodeRequest(body []byte, header string) (*Request, error) {
 	}
 	var j jsonRequest
 	if err := json.Unmarshal(text, &j); err != nil {
-		return nil, bad("failed to parse the request JSON buffer: %s", Malformed(err))
+		return nil, bad("failed to parse the request JSON buffer: %s", malformed.JSON(err))
 	}
 	if len(j.Inputs) == 0 {
 		return nil, bad("the request has no inputs: an array of {name, shape, datatype, data} is needed")
@@ -83,12 +84,6 @@ func DecodeRequest(body []byte, header string) (*Request, error) {
 		return nil, bad("the request has more than %d inputs or outputs", maxTensors)
 	}
 	r := &Request{ID: j.ID, Inputs: make([]Tensor, 0, len(j.Inputs))}
-	if r.Params, err = parameters(j.Params); err != nil {
-		return nil, err
-	}
-	if err := flag(r.Params, paramBinaryOutputs); err != nil {
-		return nil, err
-	}
 	for i := range j.Inputs {
 		t, rest, err := decodeTensor(&j.Inputs[i], tail)
 		if err != nil {
@@ -103,19 +98,18 @@ func DecodeRequest(body []byte, header string) (*Request, error) {
 	if len(tail) > 0 {
 		return nil, bad("unexpected additional input data: %d bytes follow what the inputs' binary_data_size say", len(tail))
 	}
-	for _, o := range j.Outputs {
-		params, err := parameters(o.Params)
+	for i := range j.Outputs {
+		o, err := decodeRequested(&j.Outputs[i])
 		if err != nil {
 			return nil, err
 		}
-		shared, err := TakeShared(params)
-		if err == nil {
-			err = flag(params, paramBinary)
-		}
-		if err != nil {
-			return nil, err
-		}
-		r.Outputs = append(r.Outputs, Requested{Name: o.Name, Params: params, Shared: shared})
+		r.Outputs = append(r.Outputs, o)
+	}
+	if r.Params, err = DecodeParameters(j.Params); err != nil {
+		return nil, err
+	}
+	if err := flag(r.Params, paramBinaryOutputs); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -229,16 +223,6 @@ func parameters(raw map[string]json.RawMessage) (Parameters, error) {
 	return p, nil
 }
 
-// flag refuses a parameter that is there, and neither true nor false.
-func flag(p Parameters, name string) error {
-	if value, given := p[name]; given {
-		if _, is := value.(bool); !is {
-			return bad("the parameter %s is %v, and has to be true or false", name, value)
-		}
-	}
-	return nil
-}
-
 func number(text string) any {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n
@@ -260,7 +244,7 @@ func DecodeResponse(body []byte, header string) (*Response, error) {
 	var j jsonResponse
 	d := json.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(&j); err != nil {
-		return nil, notProtocol(err)
+		return nil, notProtocol(errors.New(malformed.JSON(err)))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) || j.Outputs == nil {
 		return nil, notProtocol(nil)
@@ -363,6 +347,3 @@ func textOf(raw json.RawMessage) string {
 	}
 	return string(raw)
 }
-
-// DecodeParameters reads the values of parameters from their JSON.
-func DecodeParameters(raw map[string]json.RawMessage) (Parameters, error) { return parameters(raw) }

@@ -89,15 +89,6 @@ func (r *Requested) Classes() int64 {
 	return max(n, 0)
 }
 
-// checkClasses refuses a number of classes that is none.
-func (r *Requested) checkClasses() error {
-	given, ok := r.Params[paramClasses]
-	if n, whole := r.Params.Int(paramClasses); ok && (!whole || n < 0) {
-		return bad("the parameter %s of output '%s' is %v, and has to be a number of classes", paramClasses, r.Name, given)
-	}
-	return nil
-}
-
 // Request asks for an inference.
 type Request struct {
 	ID      string // "" when the client gave none
@@ -160,9 +151,6 @@ func (r *Response) Select(wanted []Requested, labels map[string][]string, batche
 			return fault.Newf(fault.BadRequest, "unexpected inference output '%s' for model '%s'", w.Name, r.Model)
 		}
 		t := r.Outputs[at]
-		if err := w.checkClasses(); err != nil {
-			return err
-		}
 		if k := w.Classes(); k > 0 {
 			if err := t.Resolve(); err != nil {
 				return err

@@ -16,18 +16,18 @@ func TakeShared(p Parameters) (*Shared, error) {
 	}
 	s := &Shared{}
 	if s.Region, ok = given.(string); !ok || s.Region == "" {
-		return nil, bad("the parameter %s is %v, and has to be the name of a region", paramRegion, given)
+		return nil, expect(paramRegion, given, false, needsRegion)
 	}
 	if s.Size, ok = p.Int(paramRegionSize); !ok || s.Size < 0 {
-		return nil, bad("the parameter %s is %v, and has to be a number of bytes", paramRegionSize, p[paramRegionSize])
+		return nil, badParameter("the parameter %s is %s, and has to be a number of bytes", paramRegionSize, valueText(p[paramRegionSize]))
 	}
 	if _, given := p[paramRegionOffset]; given {
 		if s.Offset, ok = p.Int(paramRegionOffset); !ok || s.Offset < 0 {
-			return nil, bad("the parameter %s is %v, and has to be a number of bytes", paramRegionOffset, p[paramRegionOffset])
+			return nil, badParameter("the parameter %s is %s, and has to be a number of bytes", paramRegionOffset, valueText(p[paramRegionOffset]))
 		}
 	}
 	if s.Offset > math.MaxInt64-s.Size {
-		return nil, bad("the parameters %s and %s are larger than any region", paramRegionOffset, paramRegionSize)
+		return nil, badParameter("the parameters %s and %s are larger than any region", paramRegionOffset, paramRegionSize)
 	}
 	delete(p, paramRegion)
 	delete(p, paramRegionSize)

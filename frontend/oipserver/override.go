@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flambeau-serve/flambeau/frontend/oip"
 	"github.com/flambeau-serve/flambeau/internal/fault"
 	"github.com/flambeau-serve/flambeau/internal/infer"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 	"github.com/flambeau-serve/flambeau/modelstore/rollout"
 )
@@ -116,7 +116,7 @@ func parseConfig(model, text string) (*modelConfig, error) {
 		}
 	}
 	if err := json.Unmarshal([]byte(text), c); err != nil {
-		return nil, refuse("%s", oip.Malformed(err))
+		return nil, refuse("%s", malformed.JSON(err))
 	}
 	switch _, all := c.Policy["all"]; {
 	case c.Name != "" && c.Name != model:

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // Kind is the kind of a metric.
@@ -85,7 +87,7 @@ func ParseCatalog(text []byte) (Catalog, error) {
 		Model  lists `yaml:"model_metrics"`
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
-		return Catalog{}, fmt.Errorf("the metrics configuration cannot be read: %w", err)
+		return Catalog{}, fmt.Errorf("the metrics configuration cannot be read: %s", malformed.YAML(err))
 	}
 	seen := map[string]bool{}
 	families := func(l lists) ([]Family, error) {

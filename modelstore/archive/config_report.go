@@ -5,11 +5,13 @@ import (
 	"log/slog"
 )
 
-// ConfigEntry is a key at the top of a model's configuration file. Server says that the server reads it; other keys are the handler's.
+// ConfigEntry is a key at the top of a model's configuration file. Server says that the server reads it; other keys are the handler's. Text is the value if
+// that is a text, and "" for any other.
 type ConfigEntry struct {
 	Key    string
 	Line   int
 	Server bool
+	Text   string
 }
 
 // ConfigProblem is a value that the server ignores.
@@ -28,7 +30,8 @@ func ReadConfig(text []byte) (Settings, []ConfigEntry, []ConfigProblem, error) {
 	}
 	keys := make([]ConfigEntry, 0, len(entries))
 	for _, e := range entries {
-		keys = append(keys, ConfigEntry{Key: e.key, Line: e.line, Server: isOurs(e.key)})
+		text, _ := e.text()
+		keys = append(keys, ConfigEntry{Key: e.key, Line: e.line, Server: isOurs(e.key), Text: text})
 	}
 	told := &collected{}
 	settings, err := parseSettings(text, slog.New(told))

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 const (
@@ -40,6 +41,9 @@ func (a *Archive) readMetadata(limits Limits, logger *slog.Logger) error {
 			return err
 		}
 		if is, err := a.readEnsemble(limits, logger); is || err != nil {
+			return err
+		}
+		if err := a.readBroken(); err != nil {
 			return err
 		}
 		if !a.readONNX() {
@@ -118,7 +122,7 @@ func parseManifest(text []byte) (Manifest, error) {
 	var model object
 	if raw, ok := top["model"]; ok {
 		if err := json.Unmarshal(raw, &model); err != nil {
-			return Manifest{}, fmt.Errorf("model: %w", err)
+			return Manifest{}, errors.New("model: " + malformed.JSON(err))
 		}
 	}
 	err := errors.Join(
@@ -177,7 +181,7 @@ func scalar(raw json.RawMessage) (string, error) {
 func describeJSON(text []byte, err error) error {
 	var syntax *json.SyntaxError
 	if !errors.As(err, &syntax) {
-		return err
+		return errors.New(malformed.JSON(err))
 	}
 	line := 1 + bytes.Count(text[:min(int(syntax.Offset), len(text))], []byte("\n"))
 	return fmt.Errorf("line %d: %w", line, err)

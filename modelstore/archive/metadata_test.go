@@ -39,12 +39,12 @@ func TestManifest(t *testing.T) {
 		{name: "nulls", text: `{"createdOn": null, "model": null}`, want: python},
 		{name: "null runtime", text: `{"runtime": null}`, want: Manifest{}},
 		{name: "unknown runtime", text: `{"runtime": "java"}`, want: Manifest{}},
-		{name: "no object", text: `[]`, err: "array"},
+		{name: "no object", text: `[]`, err: "it is an array and has to be an object"},
 		{name: "null", text: `null`, err: "not a JSON object"},
 		{name: "empty", text: ``, err: "line 1"},
 		{name: "syntax", text: "{\n\"a\": 1,\n oops}", err: "line 3"},
 		{name: "more after the end", text: `{} {}`, err: "after top-level value"},
-		{name: "model is a text", text: `{"model": "x"}`, err: "model"},
+		{name: "model is a text", text: `{"model": "x"}`, err: "model: it is a string and has to be an object"},
 		{name: "name is an object", text: `{"model": {"modelName": {}}}`, err: "modelName: it has to be a text"},
 	}
 	for _, tt := range tests {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // RuntimePlugin is the runtime of models that are a program of their own, written with handlersdk or after docs/protocol.md.
@@ -29,7 +30,7 @@ func (a *Archive) readPlugin(limits Limits, logger *slog.Logger) (bool, error) {
 	if a.HasManifest && a.Manifest.Runtime != RuntimePlugin {
 		name = ""
 	}
-	if name != "" && !looksExecutable(filepath.Join(a.Dir, name)) {
+	if path := filepath.Join(a.Dir, name); !looksExecutable(path) && (!a.HasManifest || !isFile(path)) { // under a manifest it is meant to be one, and refused below
 		name = ""
 	}
 	if name == "" && !namesPlugin(filepath.Join(a.Dir, config), limits.MetadataBytes) {
@@ -50,6 +51,67 @@ func (a *Archive) readPlugin(limits Limits, logger *slog.Logger) (bool, error) {
 		return true, refuse("name the program: plugin: NAME", "the key plugin of %s has no program's name", config)
 	}
 	return true, a.program(name)
+}
+
+// readBroken refuses a folder without a manifest whose file with the model's name may be executed, as a plugin's program may, and is none: the model would else
+// become another one, or be told to lack a handler. A folder of Python code may have such a file among its own, if it has no other model.
+func (a *Archive) readBroken() error {
+	name := a.layout.name
+	path := filepath.Join(a.Dir, name)
+	if !mayBeRun(path) {
+		return nil
+	}
+	shown := filepath.ToSlash(filepath.Join(a.layout.name, a.layout.version, name))
+	kind, head, size, err := programHead(path)
+	why, hint := "", "give the server's user the right to read it"
+	switch {
+	case err != nil:
+		why = fmt.Sprintf("%s, which is called as the model and may be executed, cannot be read: %v", shown, err)
+	case kind != "":
+		return nil // it has just become one
+	default:
+		why, hint = notProgram(head, size)
+		why = shown + " is no program that this machine can run: " + why
+	}
+	if !isFile(filepath.Join(a.Dir, onnxName)) && holdsCode(a.Dir) {
+		a.NotProgram = why
+		return nil
+	}
+	return refuse(hint+"; if it is not meant to be the model's program, take away the right to execute it (`chmod -x "+name+"`) or give it another name", "%s", why)
+}
+
+// mostLooked bounds how many files are looked at for Python code.
+const mostLooked = 10_000
+
+// holdsCode says whether there may be a handler in Python in a folder: a file of code, at any depth. It says so, too, of a folder that cannot be looked through.
+func holdsCode(dir string) bool {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return true
+	}
+	looked := 0
+	found := errors.New("found")
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if looked++; err != nil || looked > mostLooked {
+			return found
+		}
+		switch name := d.Name(); filepath.Ext(name) {
+		case ".py", ".pyc":
+			return found
+		case ".so":
+			if strings.Contains(name, ".cpython-") || strings.HasSuffix(name, ".abi3.so") {
+				return found
+			}
+		}
+		if d.Type()&fs.ModeSymlink == 0 {
+			return nil
+		}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return found // somewhere else, which may be large
+		}
+		return nil
+	})
+	return err != nil
 }
 
 // namesPlugin says whether a configuration file has the key plugin. A file that cannot be read has not.

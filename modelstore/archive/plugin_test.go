@@ -174,7 +174,7 @@ func TestPluginsThatCannotRun(t *testing.T) {
 	s := p.open(t, nil)
 	for place, says := range map[string][]string{
 		"arm": {"another kind of CPU", "GOARCH=" + runtime.GOARCH}, "cut": {"cut off", "120 bytes"}, "short": {"cut off", "30 bytes"}, "mode": {"may not be executed", "chmod +x mode"},
-		"gone": {"nope is not there"}, "out": {"not in the model's folder"}, "empty": {"no program's name"}, "list": {"no program's name"}, "exe": {"neither a program", "MZ"},
+		"gone": {"nope is not there"}, "out": {"not in the model's folder"}, "empty": {"no program's name"}, "list": {"no program's name"}, "exe": {"win is no program that this machine can run", "Windows"},
 	} {
 		_, err := s.OpenEntry(t.Context(), place)
 		for _, want := range says {
@@ -184,6 +184,103 @@ func TestPluginsThatCannotRun(t *testing.T) {
 		}
 		if left := tree(t, filepath.Join(p.temp, "models")); len(left) > 0 {
 			t.Errorf("%s: left: %v", place, left)
+		}
+	}
+}
+
+// A file in the place of a plugin's program that is none is told to be that, and what it is; it does not make the folder a model of another kind.
+func TestFilesThatAreNoProgram(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	build := "GOARCH=" + runtime.GOARCH
+	want := map[string]struct {
+		content string
+		says    []string
+	}{
+		"text":  {"not a program\n", []string{`it is a text that begins with "not a program\n"`, "#!"}},
+		"long":  {"é" + strings.Repeat("日本", programAt), []string{"it is a text that begins with"}},
+		"empty": {"", []string{"it is empty", "copy it again"}}, "zeros": {strings.Repeat("\x00", 5000), []string{"its first 4096 bytes are zeros", "copy it again"}},
+		"noise": {"\x80\x81\xff\x00\x01", []string{"as no program does", `"\x80\x81`, "copy it again"}}, "control": {"a\x00b", []string{"as no program does"}},
+		"macos": {"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", []string{"a program for macOS (Mach-O)", build}}, "fat": {"\xca\xfe\xba\xbe\x00\x00\x00\x02", []string{"macOS", build}},
+		"java": {"\xca\xfe\xba\xbe\x00\x00\x00\x41", []string{"a class of Java"}}, "exe": {"MZ\x90\x00", []string{"a program for Windows (PE)", build}},
+		"wasm": {"\x00asm\x01\x00\x00\x00", []string{"WebAssembly"}}, "lib": {"!<arch>\n__.PKGDEF", []string{"library", "package main"}},
+		"gz": {"\x1f\x8b\x08", []string{"gzip", "unpack"}}, "lfs": {"version https://git-lfs.github.com/spec/v1\n", []string{"git lfs pull"}},
+	}
+	for name, w := range want {
+		p.writeProgram(t, "store/"+name+"/"+name, []byte(w.content))
+		p.writeProgram(t, "store/v"+name+"/3/v"+name, []byte(w.content))
+		p.writeProgram(t, "store/by-config-"+name+"/bin/p", []byte(w.content))
+		p.write(t, "store/by-config-"+name+"/model-config.yaml", []byte("plugin: bin/p\n"))
+		p.write(t, "store/packed-"+name+".tgz", makeTar(t, []entry{{name: "packed-" + name + "/packed-" + name, text: w.content, mode: 0o755}}))
+	}
+	p.writeProgram(t, "store/onnx/onnx", []byte("x"))
+	p.write(t, "store/onnx/model.onnx", onnxModel(10))
+	p.writeProgram(t, "store/manifest/manifest", []byte("x"))
+	p.write(t, "store/manifest/MAR-INF/MANIFEST.json", []byte(`{"runtime":"plugin","model":{"modelName":"n"}}`))
+	s := p.open(t, nil)
+	refused := func(place, shown string, says ...string) {
+		t.Helper()
+		a, err := s.OpenEntry(t.Context(), place)
+		if err == nil {
+			t.Errorf("%s: opened as %+v", place, a.Manifest)
+			return
+		}
+		for _, want := range append(says, shown+" is no program that this machine can run: ") {
+			if !strings.Contains(hintAnd(err), want) {
+				t.Errorf("%s: %s, want %q", place, hintAnd(err), want)
+			}
+		}
+	}
+	for name, w := range want {
+		refused(name, name+"/"+name, append(w.says, "chmod -x "+name)...)
+		refused("v"+name+"/3", "v"+name+"/3/v"+name, w.says...)
+		refused("by-config-"+name, "bin/p", w.says...)
+		refused("packed-"+name+".tgz", "packed-"+name+"/packed-"+name, w.says...)
+	}
+	refused("onnx", "onnx/onnx", "a text")
+	refused("manifest", "manifest", "a text")
+	if left := tree(t, filepath.Join(p.temp, "models")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Folders of other models may have a file that is called as they are, and may be executed: where all files may be, as on some file systems, none of them is a program.
+func TestFilesThatNeedNotBeProgram(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for _, name := range []string{"python", "deep", "compiled", "extension", "link", "linked", "config", "manifest", "triton", "ensemble"} {
+		p.writeProgram(t, "store/"+name+"/"+name, []byte("vocabulary\n"))
+	}
+	p.write(t, "store/data/data", []byte("vocabulary\n"))
+	p.write(t, "store/dir/dir/handler.txt", []byte("x"))
+	outside := filepath.Dir(p.write(t, "elsewhere/handler.py", nil))
+	for name, text := range map[string]string{
+		"python/handler.py": "", "deep/code/own/handler.py": "", "compiled/handler.pyc": "", "extension/handler.cpython-311-x86_64-linux-gnu.so": "",
+		"manifest/MAR-INF/MANIFEST.json": goodManifest, "triton/config.pbtxt": "", "triton/model.onnx": string(onnxModel(10)),
+		"ensemble/model-config.yaml": "ensemble:\n  steps:\n    - {model: m, inputs: {x: A}, outputs: {y: B}}\n",
+		"config/model-config.yaml":   "plugin: p\n",
+	} {
+		p.write(t, "store/"+name, []byte(text))
+	}
+	p.writeProgram(t, "store/config/p", []byte("#!/bin/sh\n"))
+	for link, target := range map[string]string{"link/handler.py": filepath.Join(outside, "handler.py"), "linked/code": outside} {
+		if err := os.Symlink(target, filepath.Join(p.store, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := p.open(t, nil)
+	for place, runtime := range map[string]string{
+		"python": RuntimePython, "deep": RuntimePython, "compiled": RuntimePython, "extension": RuntimePython, "link": RuntimePython, "linked": RuntimePython,
+		"manifest": RuntimePython, "data": RuntimePython, "dir": RuntimePython, "triton": RuntimeONNX, "ensemble": "ensemble", "config": RuntimePlugin,
+	} {
+		a, err := s.OpenEntry(t.Context(), place)
+		if err != nil || a.Manifest.Runtime != runtime {
+			t.Errorf("%s: %v, %v", place, a, err)
+			continue
+		}
+		told := slices.Contains([]string{"python", "deep", "compiled", "extension", "link", "linked"}, place)
+		if want := place + "/" + place + " is no program that this machine can run: it is a text"; strings.HasPrefix(a.NotProgram, want) != told || !told && a.NotProgram != "" {
+			t.Errorf("%s: %q", place, a.NotProgram)
 		}
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
 	"runtime"
+	"unicode/utf8"
 )
 
 // What a program is by its first bytes.
@@ -55,7 +57,8 @@ func checkProgram(path, name string) (kind string, err error) {
 	case err != nil:
 		return "", err
 	case kind == "":
-		return "", refuse("build it for Linux, or begin a script with #!", "the plugin's program %s is neither a program of this system nor a script: it begins with %.8q", name, head)
+		what, hint := notProgram(head, size)
+		return "", refuse(hint, "the plugin's program %s is no program that this machine can run: %s", name, what)
 	case kind == kindScript:
 		return kind, nil
 	case len(head) < elfHead:
@@ -75,6 +78,52 @@ func checkProgram(path, name string) (kind string, err error) {
 		return "", refuse("copy it again", "the plugin's program %s is cut off: %d bytes are there", name, size)
 	}
 	return kind, nil
+}
+
+// notProgram says what a file is that is neither a program of this system nor a script, and what to do about it.
+func notProgram(head []byte, size int64) (what, hint string) {
+	build := "build it for this machine: GOOS=linux GOARCH=" + runtime.GOARCH + " for one in Go"
+	const again, unpack = "copy it again", "unpack it, and put the program in there in its place"
+	for _, k := range []struct{ begin, what, hint string }{
+		{"MZ", "a program for Windows (PE)", build},
+		{"\xcf\xfa\xed\xfe", "a program for macOS (Mach-O)", build},
+		{"\xce\xfa\xed\xfe", "a program for macOS (Mach-O)", build},
+		{"\xfe\xed\xfa\xcf", "a program for macOS (Mach-O)", build},
+		{"\xfe\xed\xfa\xce", "a program for macOS (Mach-O)", build},
+		{"\x00asm", "a program in WebAssembly", build},
+		{"!<arch>\n", "a library for a linker, as `go build -o` makes it of a package that is not main", "build a package main"},
+		{"\x1f\x8b", "a file compressed with gzip", unpack},
+		{"PK\x03\x04", "a zip file", unpack},
+		{"version https://git-lfs", "a pointer of Git LFS", "run `git lfs pull` where it came from"},
+	} {
+		if bytes.HasPrefix(head, []byte(k.begin)) {
+			return "it is " + k.what, k.hint
+		}
+	}
+	switch {
+	case size == 0:
+		return "it is empty", again
+	case len(bytes.Trim(head, "\x00")) == 0:
+		return fmt.Sprintf("its first %d bytes are zeros, so it is not written yet, or damaged", len(head)), again
+	case bytes.HasPrefix(head, []byte("\xca\xfe\xba\xbe")):
+		const mostKinds = 40 // of CPUs; a class has its version there, which is larger
+		if len(head) >= 8 && binary.BigEndian.Uint32(head[4:]) < mostKinds {
+			return "it is a program for macOS (Mach-O, for several kinds of CPU)", build
+		}
+		return "it is a class of Java", "write a script that begins with #! and runs it"
+	case isText(head):
+		return fmt.Sprintf("it is a text that begins with %.24q", head), "begin a script with #! and the path of what runs it; or copy the program again"
+	}
+	return fmt.Sprintf("it begins with %.8q, as no program does", head), again
+}
+
+// isText says whether the beginning of a file reads as one of a text. It may end within a letter.
+func isText(head []byte) bool {
+	valid := utf8.Valid(head)
+	for cut := 1; !valid && cut < utf8.UTFMax && len(head) == programAt; cut++ {
+		valid = utf8.Valid(head[:len(head)-cut])
+	}
+	return valid && !bytes.ContainsFunc(head, func(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' })
 }
 
 // programEnd is where a program of 64 bits ends at least: behind its table of sections, which most linkers write last, and behind each of its segments.
@@ -132,6 +181,12 @@ func looksExecutable(path string) bool {
 	}
 	kind, _, _, err := programHead(path)
 	return err == nil && kind != ""
+}
+
+// mayBeRun says whether a file may be executed, whatever is in it.
+func mayBeRun(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
 func isFile(path string) bool {

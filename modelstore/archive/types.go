@@ -47,6 +47,9 @@ type Archive struct {
 	Plugin      string // a plugin's program below Dir, "" for other runtimes
 	// Program is what a plugin's workers start: the program in Dir or, if Dir is the user's own folder, a copy, so that the user can write over theirs.
 	Program string
+	// NotProgram says why a file that is called as the model, and may be executed, is not taken for a plugin's program; "" when there is no such file. It is only
+	// told of what else may be a model in Python.
+	NotProgram string
 	// Ensemble is nil for what is none. Its models are not looked at here.
 	Ensemble *pipeline.Definition
 	// Triton is the model's config.pbtxt, and Labels the names of the classes that it names, by output; nil without.

@@ -46,6 +46,8 @@ type Options struct {
 	Protocol int
 	// Rows tells how many rows of a request a model takes that lies beside an ensemble, false when that is not known. Nil: it is not compared.
 	Rows func(ctx context.Context, ensemble *archive.Archive, model, version string) (int, bool)
+	// Ensemble gives an ensemble that lies beside another one, nil when there is none of that name. Its files may be gone. Nil: circles of several are not looked for.
+	Ensemble func(ctx context.Context, beside *archive.Archive, model, version string) *archive.Archive
 	// TempDir is where the server unpacks archives; "" when its room is not to be looked at.
 	TempDir string
 	// Limit is how long one check may take. 0: 20 seconds.
@@ -65,6 +67,9 @@ func New(opts Options) (*Checker, error) {
 	opts.Limit = cmp.Or(opts.Limit, defaultLimit)
 	return &Checker{opts: opts}, nil
 }
+
+// modelOf is what a model is called that nobody calls otherwise.
+func modelOf(a *archive.Archive) string { return cmp.Or(a.Manifest.Model.ModelName, a.FileBase) }
 
 // subject is one archive that is checked.
 type subject struct {
@@ -90,7 +95,7 @@ func (c *Checker) Check(ctx context.Context, a *archive.Archive) (Report, error)
 	begun := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.Limit, fmt.Errorf("the check took longer than %s", c.opts.Limit))
 	defer cancel()
-	r := Report{Path: a.URL, Model: cmp.Or(a.Manifest.Model.ModelName, a.FileBase), Version: a.Manifest.Model.ModelVersion, Digest: a.Digest}
+	r := Report{Path: a.URL, Model: modelOf(a), Version: a.Manifest.Model.ModelVersion, Digest: a.Digest}
 	dir, err := filepath.EvalSymlinks(a.Dir)
 	if err != nil {
 		return r, fmt.Errorf("the unpacked archive: %w", err)
@@ -131,6 +136,7 @@ func (c *Checker) look(ctx context.Context, s *subject) error {
 	s.baseHandler(s.weightsFiles())
 	s.labels()
 	s.configFindings(&c.opts)
+	s.onnxTask()
 	s.tritonFindings()
 	s.ensembleFindings(ctx, &c.opts)
 	s.objects(c.opts.Env)

@@ -51,6 +51,7 @@ const (
 	ConfigValue             Code = "config_value"
 	ConfigContradiction     Code = "config_contradiction"
 	ConfigDevices           Code = "config_devices"
+	EnsembleCircle          Code = "ensemble_circle"
 	MemoryShort             Code = "memory_short"
 	DiskShort               Code = "disk_short"
 	PluginProtocol          Code = "plugin_protocol"
@@ -70,7 +71,7 @@ func Codes() []Meaning {
 		{ManifestFileMissing, "The manifest names a file that the archive does not have."},
 		{ManifestValue, "A value of the manifest cannot be used: a runtime, a name or a version."},
 		{HandlerUnnamed, "Neither the manifest nor the server's settings name a handler."},
-		{HandlerMissing, "The handler's module is neither in the archive nor one of the built-in handlers."},
+		{HandlerMissing, "The handler's module is neither in the archive nor one of the built-in handlers. Of an ONNX model: the handler is none of those that there are."},
 		{HandlerNoEntry, "The handler's module has neither a function nor a class that could answer requests."},
 		{HandlerAmbiguous, "The handler's module has several classes that could answer requests."},
 		{HandlerIncomplete, "The handler's class lacks `initialize` or `handle`."},
@@ -111,6 +112,7 @@ func Codes() []Meaning {
 		{ConfigValue, "A value of the configuration file is ignored: it is not of the type that is expected."},
 		{ConfigContradiction, "Settings of the configuration file contradict each other, so that one of them has no effect."},
 		{ConfigDevices, "The configuration file asks for GPUs that this machine does not have."},
+		{EnsembleCircle, "An ensemble is made of itself, directly or by others beside it."},
 		{MemoryShort, "The model's weights, once for each worker, are larger than the memory that is left."},
 		{DiskShort, "There is no room to unpack a second version beside this one."},
 		{PluginProtocol, "A plugin's program speaks another version of the server's protocol, or does not say which."},

@@ -195,6 +195,11 @@ func plantedArchives(t *testing.T) map[Code]planted {
 		ConfigValue:             {severity: Warning, model: withConfig("responseTimeout: soon\n")},
 		ConfigContradiction:     {severity: Warning, model: withConfig("minWorkers: 3\nmaxWorkers: 2\n")},
 		ConfigDevices:           {severity: Warning, model: withConfig("deviceType: gpu\n"), opts: Options{GPUs: &noGPU}},
+		EnsembleCircle: {severity: Error, store: func(t *testing.T, dir string) string {
+			t.Helper()
+			writeFile(t, filepath.Join(dir, "planted", "model-config.yaml"), "ensemble:\n  steps:\n    - {model: planted, inputs: {x: A}, outputs: {y: B}}\n")
+			return "planted"
+		}},
 		MemoryShort: {severity: Warning, opts: Options{MemoryBytes: 100 << 20, Workers: 2}, add: func(t *testing.T, dir string) {
 			t.Helper()
 			sparse(t, filepath.Join(dir, "w.h5"), smallModel+1<<20)

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
 )
 
@@ -34,6 +35,9 @@ func (s *subject) manifestFindings() {
 	if !a.HasManifest {
 		s.found.add(Warning, ManifestMissing, "", 0, "pack it with torch-model-archiver, or give model_name and handler with the registration",
 			"there is no %s, so it does not say what it is called and which handler it has", manifestPath)
+		if a.NotProgram != "" {
+			s.found.add(Warning, ManifestMissing, "", 0, "if it is meant to be a plugin, copy its program again; it is taken for a model in Python now", "%s", a.NotProgram)
+		}
 		return
 	}
 	m := &a.Manifest.Model
@@ -94,7 +98,7 @@ func (s *subject) labels() {
 		if syntax := (*json.SyntaxError)(nil); asSyntax(err, &syntax) {
 			line = 1 + strings.Count(string(text[:min(int(syntax.Offset), len(text))]), "\n")
 		}
-		s.found.add(Error, LabelsInvalid, labelsPath, line, `write {"0": "cat", "1": "dog"}`, "BaseHandler reads it as a JSON object of class index to label, and it is none: %v", err)
+		s.found.add(Error, LabelsInvalid, labelsPath, line, `write {"0": "cat", "1": "dog"}`, "BaseHandler reads it as a JSON object of class index to label, and it is none: %s", malformed.JSON(err))
 		return
 	}
 	if names, ok := mapping["object_type_names"]; ok && strings.HasPrefix(strings.TrimSpace(string(names)), "[") {

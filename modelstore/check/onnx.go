@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/tasks"
 )
 
 // onnxModel is what is read of an ONNX file.
@@ -275,6 +278,33 @@ func (s *subject) onnxFile(f member) {
 	s.onnxVersions(f.path, &m)
 	s.onnxDomains(f.path, &m)
 	s.onnxExternal(f.path, &m)
+}
+
+// onnxTask looks at what an ONNX model that the server itself runs is to be served as.
+func (s *subject) onnxTask() {
+	if s.archive.Manifest.Runtime != archive.RuntimeONNX {
+		return
+	}
+	const name = "model-config.yaml"
+	text, ok := s.readText(name, mostText)
+	if from := s.archive.BackendConfig; from != "" { // the server's own one; what it adds to the model's stands at its end
+		var err error
+		text, err = readHead(from, mostText)
+		ok = err == nil
+	}
+	if !ok {
+		return
+	}
+	_, entries, _, err := archive.ReadConfig(text)
+	if err != nil {
+		return // configFindings tells, or it was not opened
+	}
+	for _, e := range entries {
+		if e.Key == "handler" && !tasks.Known(e.Text) {
+			s.found.add(Error, HandlerMissing, name, e.Line, "write one of these, or leave the key out: tensors go in and out then",
+				"the handler %q is none of %s, which ONNX models can have", e.Text, tasks.Listed())
+		}
+	}
 }
 
 // ortInstalled gives the version of ONNX Runtime in the model's Python, or in the server for its own ONNX models; "" for none.

@@ -91,3 +91,23 @@ func writePlugin(t *testing.T, path string, content []byte) {
 		t.Fatal(err)
 	}
 }
+
+// A folder of Python code with a file that might have been meant to be a program is told of both.
+func TestNoProgramBesideCode(t *testing.T) {
+	t.Parallel()
+	store := storeOf(t, map[string]string{"m/code.py": goodHandler, "m/m": "damaged\n"})
+	if report := check(t, Options{Inspector: someFacts(nil)}, openEntry(t, store, "m")); len(report.Findings) != 1 {
+		t.Errorf("%s", report.Text())
+	}
+	a := openEntry(t, store, "m")
+	if err := os.Chmod(filepath.Join(a.Dir, "m"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for handler, n := range map[string]int{"": 2, "code.py": 0} {
+		report := check(t, Options{Inspector: someFacts(nil), Handler: handler}, openEntry(t, store, "m"))
+		told := strings.Contains(report.Text(), `m/m is no program that this machine can run: it is a text that begins with "damaged\n"`)
+		if len(report.Findings) != n || report.Errors() > 0 || told != (n > 0) {
+			t.Errorf("%q: %s", handler, report.Text())
+		}
+	}
+}

@@ -116,6 +116,46 @@ func TestUnpackedArchiveWithAFolderNamedLikeAVersion(t *testing.T) {
 	})
 }
 
+// TestPluginStaysOneWhenItsProgramIsDamaged: the folders of numbers that it has beside its program are no versions then.
+func TestPluginStaysOneWhenItsProgramIsDamaged(t *testing.T) {
+	good := append([]byte("\x7fELF"), noise(1, 96)...)
+	bubble(t, func(b *bench) {
+		for _, name := range []string{"m/m", "v/2/v", "new/new"} {
+			b.put(name, good)
+			if err := os.Chmod(filepath.Join(b.store, name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.put("new/new", []byte("damaged"))
+		b.put("m/2024/data.bin", noise(2, 10))
+		b.put("new/1/x.mar", zipOf(t, 1, 10))
+	}, func(b *bench) {
+		b.wait(5 * time.Second)
+		for _, damaged := range [][]byte{nil, []byte("not a program"), make([]byte, 200)} {
+			b.put("m/m", damaged)
+			b.put("v/2/v", damaged)
+			b.wait(5 * time.Second)
+			if m, v := b.entry("m"), b.entry("v/2"); m.Kind != Plugin || m.State != Settled || v.Kind != Plugin || v.State != Settled {
+				t.Errorf("damaged: %+v, %+v", m, v)
+			}
+		}
+		if forms := b.forms("m"); len(forms) != 4 {
+			t.Errorf("m was told with %v bytes", forms)
+		}
+		if n := b.entry("new/1"); n.Kind != Mar || len(b.last().Entries) != 3 { // it never was a plugin
+			t.Errorf("entries %+v", b.last().Entries)
+		}
+		if err := os.Chmod(filepath.Join(b.store, "m/m"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b.put("m/2024/model.onnx", onnxOf(10))
+		b.wait(5 * time.Second)
+		if e := b.entry("m/2024"); e.Kind != ONNX { // it is none any more
+			t.Errorf("entries %+v", b.last().Entries)
+		}
+	})
+}
+
 func TestNewVersionLeavesTheOthersAlone(t *testing.T) {
 	v := zipOf(t, 1, 100)
 	bubble(t, func(b *bench) { b.put("m/1/x.mar", v) }, func(b *bench) {

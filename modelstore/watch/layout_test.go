@@ -18,7 +18,7 @@ import (
 // list scans a store without watching anything.
 func list(t testing.TB, root string, versioned ...string) []found {
 	t.Helper()
-	s := &scanner{watch: func(string, ...string) {}, versioned: func(name string) bool { return slices.Contains(versioned, name) }}
+	s := &scanner{watch: func(string, ...string) {}, versioned: func(name string) bool { return slices.Contains(versioned, name) }, plugin: func(string) bool { return false }}
 	all, err := s.scan(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,12 @@ func isProgram(path string) bool {
 	return bytes.HasPrefix(head[:n], []byte("\x7fELF")) || bytes.HasPrefix(head[:n], []byte("#!"))
 }
 
+// isExecutable says whether a file may be executed, whatever is in it.
+func isExecutable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
 // namesPlugin says whether a configuration file has the key that names a plugin's program.
 func namesPlugin(path string) bool {
 	found := false

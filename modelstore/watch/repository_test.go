@@ -34,7 +34,7 @@ func TestRepositories(t *testing.T) {
 	}
 	scan := func() []Entry {
 		t.Helper()
-		s := &scanner{watch: func(string, ...string) {}, versioned: func(string) bool { return false }, about: newestOnly}
+		s := &scanner{watch: func(string, ...string) {}, versioned: func(string) bool { return false }, plugin: func(string) bool { return false }, about: newestOnly}
 		all, err := s.scan(t.Context(), root)
 		if err != nil {
 			t.Fatal(err)

@@ -46,9 +46,11 @@ type scanner struct {
 	watch func(dir string, only ...string) // called for each folder before it is listed
 	// versioned says whether a folder held versions before: another folder beside them, which may be a new one in the making, does not end that.
 	versioned func(name string) bool
-	about     func(text []byte, model string) Repository // of a configuration; nil: it says nothing
-	looked    int
-	all       []found
+	// plugin says whether a folder was a plugin before: a damaged copy over its program does not end that, nor make versions of folders in it.
+	plugin func(name string) bool
+	about  func(text []byte, model string) Repository // of a configuration; nil: it says nothing
+	looked int
+	all    []found
 }
 
 // scan lists the entries of the store. An error means that the store cannot be read.
@@ -174,6 +176,7 @@ func (s *scanner) folder(ctx context.Context, name, dir string) {
 		return
 	}
 	has, versions, others := content(dir, name, items)
+	has.plugin = has.plugin || has.executable && s.plugin(name)
 	if has.repository(versions) {
 		s.repository(ctx, name, dir, items, versions)
 		return
@@ -200,8 +203,8 @@ func (s *scanner) list(dir string) ([]os.DirEntry, error) {
 	return slices.DeleteFunc(items, func(item os.DirEntry) bool { return ignored(item.Name(), item.IsDir()) }), err
 }
 
-// contents says which of the names that tell models from folders of versions a folder has.
-type contents struct{ manifest, config, onnx, plugin, triton bool }
+// contents says which of the names that tell models from folders of versions a folder has. executable: a file that is called as the model may be executed.
+type contents struct{ manifest, config, onnx, plugin, triton, executable bool }
 
 func (c contents) model() bool { return c.manifest || c.config || c.onnx || c.plugin }
 
@@ -242,7 +245,8 @@ func content(dir, model string, items []os.DirEntry) (has contents, versions []s
 		case name == onnxFile && !isDir:
 			has.onnx = true
 		case name == model && !isDir:
-			has.plugin = has.plugin || isProgram(filepath.Join(dir, name))
+			path := filepath.Join(dir, name)
+			has.plugin, has.executable = has.plugin || isProgram(path), isExecutable(path)
 		case isDir && isVersion(name):
 			versions = append(versions, name)
 		case isDir:
@@ -287,6 +291,7 @@ func (s *scanner) version(ctx context.Context, f found, dir string) {
 		return
 	}
 	has, _, _ := content(dir, f.name, items)
+	has.plugin = has.plugin || has.executable && s.plugin(f.path)
 	f.kind = has.kind()
 	s.add(s.tree(ctx, f, dir, items))
 }

@@ -115,6 +115,12 @@ func (b *book) versioned(folder string) bool {
 	return false
 }
 
+// plugin says whether an entry of the store is known as a plugin.
+func (b *book) plugin(path string) bool {
+	r := b.records[path]
+	return r != nil && r.seen.kind == Plugin
+}
+
 // changeOf says what has become of an entry.
 func changeOf(before, after found) string {
 	switch {

@@ -160,7 +160,7 @@ func (r *run) read(ctx context.Context) {
 		r.connect()
 		r.book.reconsider(false)
 	}
-	s := &scanner{watch: r.watch, versioned: r.book.versioned, about: r.opts.Repository}
+	s := &scanner{watch: r.watch, versioned: r.book.versioned, plugin: r.book.plugin, about: r.opts.Repository}
 	all, err := s.scan(ctx, r.opts.Root)
 	if ctx.Err() != nil {
 		return

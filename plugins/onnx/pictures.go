@@ -42,13 +42,18 @@ func (h *Handler) newPictures(s *settings) (*pictures, error) {
 		p.maxPixels = vision.MaxPixels
 	}
 	p.transform = s.transform(p.port, s.handler == handlerObjects)
-	var err error
+	err := p.checkSize()
+	if err != nil {
+		return nil, err
+	}
 	if p.labels, err = readLabels(h.model.Dir); err != nil {
 		return nil, err
 	}
 	if s.handler == handlerImages {
-		p.output, err = h.outputNamed(s.output)
-		return p, err
+		if p.output, err = h.outputNamed(s.output); err != nil {
+			return nil, err
+		}
+		return p, h.checkScores(s.handler, p.output, p.labels)
 	}
 	var errs [3]error
 	p.boxes, errs[0] = h.outputNamed(s.boxes, "boxes")
@@ -60,8 +65,26 @@ func (h *Handler) newPictures(s *settings) (*pictures, error) {
 	if p.boxes == p.classes || p.boxes == p.score || p.classes == p.score {
 		return nil, fmt.Errorf("%s: name the outputs with boxes, labels and scores below onnx: outputs:; the model has %s", settingsFile, describe(h.session.Outputs))
 	}
+	if boxes, scores := h.outputShape(p.boxes), h.outputShape(p.score); boxes != nil && scores != nil && len(boxes) != len(scores)+1 {
+		return nil, fmt.Errorf("%s: boxes have a dimension more than scores, for their corners: name the outputs with boxes, labels and scores below onnx: outputs:; the model has %s",
+			settingsFile, describe(h.session.Outputs))
+	}
 	h.joins.Store(false) // how many objects there are does not follow from how many pictures
 	return p, nil
+}
+
+// checkSize compares the size that the settings say with the model's, where that is fixed.
+func (p *pictures) checkSize() error {
+	shape := p.port.Shape[len(p.port.Shape)-3:]
+	height, width := shape[1], shape[2]
+	if p.transform.Last {
+		height, width = shape[0], shape[1]
+	}
+	t := &p.transform
+	if t.Height > 0 && height > 0 && height != int64(t.Height) || t.Width > 0 && width > 0 && width != int64(t.Width) {
+		return fmt.Errorf("%s: below onnx, image.crop says a width of %d and a height of %d, and the model has %s", settingsFile, t.Width, t.Height, describe(p.h.session.Inputs))
+	}
+	return nil
 }
 
 // read makes the input of a picture: a file, a text with one in base64, or numbers.
@@ -83,10 +106,16 @@ func (p *pictures) read(item *handlersdk.Item, j *job) error {
 		data = decoded
 	}
 	picture, err := vision.Decode(data, p.maxPixels)
+	switch {
+	case err != nil && saidForm(item): // most likely it is the rest of a picture
+		return errForm()
+	case err != nil:
+		return bad("%w", err)
+	}
+	values, height, width, err := p.transform.Apply(picture)
 	if err != nil {
 		return bad("%w", err)
 	}
-	values, height, width := p.transform.Apply(picture)
 	shape := []int64{3, int64(height), int64(width)}
 	if p.transform.Last {
 		shape = []int64{int64(height), int64(width), 3}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
 )
 
@@ -141,7 +142,7 @@ func (h *Handler) protocol(text, rest []byte, j *job) ([]tensor.Tensor, error) {
 	j.reply.protocol = &protocolReply{each: map[string]bool{}}
 	var request protocolRequest
 	if err := json.Unmarshal(text, &request); err != nil {
-		return nil, bad("the request is no JSON object of the Open Inference Protocol ({\"inputs\": [{\"name\", \"shape\", \"datatype\", \"data\"}]}): %w", err)
+		return nil, bad("the request is no JSON object of the Open Inference Protocol ({\"inputs\": [{\"name\", \"shape\", \"datatype\", \"data\"}]}): %s", malformed.JSON(err))
 	}
 	if len(request.ID) > 0 && string(request.ID) != "null" {
 		j.reply.protocol.id = request.ID

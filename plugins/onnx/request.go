@@ -10,11 +10,15 @@ import (
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
 )
 
 // statusBadRequest is HTTP's.
 const statusBadRequest = 400
+
+// explainHeader is True when an explanation is asked for, as handlers of TorchServe see it.
+const explainHeader = "explain"
 
 // bad is an error about what the client sent.
 func bad(format string, args ...any) error {
@@ -24,6 +28,10 @@ func bad(format string, args ...any) error {
 // read makes a job of a request.
 func (h *Handler) read(item *handlersdk.Item) *job {
 	j := &job{}
+	if asked, _ := headerOf(item, explainHeader); asked == "True" {
+		j.err = bad("there are no explanations of ONNX models: ask for predictions")
+		return j
+	}
 	if h.task != nil && !h.isProtocol(item) {
 		j.err = h.task.read(item, j)
 		return j
@@ -97,7 +105,7 @@ func (h *Handler) body(p handlersdk.Part) ([]tensor.Tensor, error) {
 	case members != nil:
 		return h.object(members)
 	case err != nil && (len(h.session.Inputs) != 1 || isJSON(p.ContentType)):
-		return nil, bad("the body is no JSON: %w", err)
+		return nil, bad("the body is no JSON: %s", malformed.JSON(err))
 	}
 	if len(h.session.Inputs) != 1 {
 		return nil, bad(`the model has %d inputs: send an object with an array for each, such as {"NAME": [[…]]}; they are %s`, len(h.session.Inputs),

@@ -3,11 +3,17 @@ package onnx
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
+	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/vision"
 )
@@ -105,7 +111,10 @@ func parseSettings(text []byte) (settings, error) {
 		ONNX    onnxSettings `yaml:"onnx"`
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
-		return settings{}, fmt.Errorf("%s: %w", settingsFile, err)
+		return settings{}, fmt.Errorf("%s: %s", settingsFile, malformed.YAML(err))
+	}
+	if err := onlyKnown(text); err != nil {
+		return settings{}, err
 	}
 	o := &file.ONNX
 	s := settings{
@@ -115,7 +124,13 @@ func parseSettings(text []byte) (settings, error) {
 		apart: isNo(o.Batching), output: o.Output, boxes: o.Outputs.Boxes, classes: o.Outputs.Labels, scores: o.Outputs.Scores, topK: o.TopK, noSoftmax: isNo(o.Softmax),
 		threshold: defaultThreshold, image: o.Image, maxLength: o.Text.MaxLength, pooling: o.Text.Pooling, noNormalize: isNo(o.Text.Normalize),
 	}
-	s.handler, _ = file.Handler.(string)
+	switch handler := file.Handler.(type) {
+	case nil, map[string]any:
+	case string:
+		s.handler = handler
+	default:
+		return settings{}, fmt.Errorf("%s: the handler %v is no name", settingsFile, handler)
+	}
 	if o.Threshold != nil {
 		s.threshold = *o.Threshold
 	}
@@ -127,6 +142,49 @@ func parseSettings(text []byte) (settings, error) {
 	}
 	return s, s.check()
 }
+
+// onlyKnown refuses keys below onnx that mean nothing: most are misspelt, and what they were to change would go on as before.
+func onlyKnown(text []byte) error {
+	var file struct {
+		ONNX map[string]any `yaml:"onnx"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return fmt.Errorf("%s: %s", settingsFile, malformed.YAML(err))
+	}
+	return knownKeys("onnx", file.ONNX, reflect.TypeFor[onnxSettings]())
+}
+
+// knownKeys compares the keys of a mapping with those that a struct has.
+func knownKeys(path string, value any, t reflect.Type) error {
+	if list, ok := value.([]any); ok && t.Kind() == reflect.Slice {
+		for _, member := range list {
+			if err := knownKeys(path, member, t.Elem()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	members, ok := value.(map[string]any)
+	if !ok || t.Kind() != reflect.Struct {
+		return nil
+	}
+	known := map[string]reflect.Type{}
+	for field := range t.Fields() {
+		known[field.Tag.Get("yaml")] = field.Type
+	}
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		field, ok := known[key]
+		if !ok {
+			return fmt.Errorf("%s: below %s there is no key %q; the keys are %s", settingsFile, path, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+		if err := knownKeys(path+"."+key, members[key], field); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func notFinite(f float32) bool { return math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) }
 
 func isNo(b *bool) bool { return b != nil && !*b }
 
@@ -141,6 +199,8 @@ func (s *settings) check() error {
 		"image.crop has to be [width, height], or [] for none":      len(i.Crop) != 0 && (len(i.Crop) != 2 || min(i.Crop[0], i.Crop[1]) < 1 || max(i.Crop[0], i.Crop[1]) > maxSide),
 		"image.stretch needs image.crop":                            i.Stretch && len(i.Crop) != 2,
 		"image.mean and image.std have to have a number per colour": len(i.Mean) != 0 && len(i.Mean) != 3 || len(i.Std) != 0 && len(i.Std) != 3,
+		"image.std and image.scale cannot be 0":                     slices.Contains(i.Std, 0) || i.Scale != nil && *i.Scale == 0,
+		"image.mean, image.std and image.scale have to be finite":   slices.ContainsFunc(slices.Concat(i.Mean, i.Std), notFinite) || i.Scale != nil && notFinite(*i.Scale),
 	} {
 		if wrong {
 			return fmt.Errorf("%s: below onnx, %s", settingsFile, problem)

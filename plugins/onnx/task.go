@@ -14,16 +14,18 @@ import (
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/tasks"
 )
 
 // Names that the key handler of model-config.yaml may have.
 const (
-	handlerRaw       = "raw"
-	handlerImages    = "image_classifier"
-	handlerObjects   = "object_detector"
-	handlerTexts     = "text_classifier"
-	handlerEmbedding = "embedding"
+	handlerRaw       = tasks.Raw
+	handlerImages    = tasks.Images
+	handlerObjects   = tasks.Objects
+	handlerTexts     = tasks.Texts
+	handlerEmbedding = tasks.Embedding
 )
 
 // task is what people do with a model: it makes tensors of pictures or texts, and answers of tensors. Requests of the Open Inference Protocol pass it by.
@@ -46,7 +48,7 @@ func (h *Handler) newTask(s *settings) (task, error) {
 	case handlerTexts, handlerEmbedding:
 		return h.newTexts(s)
 	}
-	return nil, fmt.Errorf("%s: the handler %q is none of %s, %s, %s, %s, %s", settingsFile, s.handler, handlerImages, handlerTexts, handlerEmbedding, handlerObjects, handlerRaw)
+	return nil, fmt.Errorf("%s: the handler %q is none of %s", settingsFile, s.handler, tasks.Listed())
 }
 
 const (
@@ -66,7 +68,7 @@ func readLabels(dir string) (map[string]string, error) {
 	}
 	var file map[string]any
 	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("%s has to be a JSON object, from the class's number to its label: %w", labelsFile, err)
+		return nil, fmt.Errorf("%s has to be a JSON object, from the class's number to its label: %s", labelsFile, malformed.JSON(err))
 	}
 	labels := map[string]string{}
 	if names, ok := file["object_type_names"].([]any); ok {
@@ -151,7 +153,7 @@ func classified(t *tensor.Tensor, s *settings, labels map[string]string, top int
 		return nil, err
 	}
 	rows := int(t.Rows())
-	if len(t.Shape) < 2 || rows == 0 || len(values)%rows != 0 || len(values) == 0 {
+	if !isScores(t.Shape) || rows == 0 || len(values)%rows != 0 || len(values) == 0 {
 		return nil, fmt.Errorf("the output %q has the shape %v, and a classifier's is [rows, classes]", t.Name, t.Shape)
 	}
 	classes := len(values) / rows
@@ -279,6 +281,40 @@ func (h *Handler) outputNamed(name string, usual ...string) (string, error) {
 	return h.names[0], nil
 }
 
+// outputShape gives the shape of an output, nil if it is not known.
+func (h *Handler) outputShape(name string) []int64 {
+	return h.session.Outputs[slices.Index(h.names, name)].Shape
+}
+
+// isScores says whether a shape is one of rows and classes. Dimensions of one may follow.
+func isScores(shape []int64) bool {
+	return len(shape) >= 2 && !slices.ContainsFunc(shape[2:], func(n int64) bool { return n > 1 })
+}
+
+// checkScores refuses an output that does not have a score for each class.
+func (h *Handler) checkScores(handler, output string, labels map[string]string) error {
+	port := &h.session.Outputs[slices.Index(h.names, output)]
+	if port.IsTensor() && (port.Shape == nil || isScores(port.Shape)) {
+		h.warnOfLabels(port.Shape, labels)
+		return nil
+	}
+	return fmt.Errorf("the handler %s wants an output of [rows, classes], and %q is %s: name another one by output below onnx; the model has %s", handler, output, describePort(port),
+		describe(h.session.Outputs))
+}
+
+// warnOfLabels tells of a class without a label: TorchServe's handlers take such a file as well, and fail with requests whose answer has that class.
+func (h *Handler) warnOfLabels(shape []int64, labels map[string]string) {
+	if labels == nil || len(shape) < 2 {
+		return
+	}
+	for class := range shape[1] {
+		if _, ok := labels[strconv.FormatInt(class, 10)]; !ok {
+			h.opts.Logger.Warn("a class has no label: requests whose answer has it will fail", "model", h.model.Name, "class", class, "classes", shape[1], "file", labelsFile)
+			return
+		}
+	}
+}
+
 // payload gives what a request of a task carries: the part that is called data, else body, as the Python handlers take it, else the only one.
 func payload(item *handlersdk.Item) (handlersdk.Part, error) {
 	for _, name := range []string{"data", "body"} {
@@ -292,17 +328,34 @@ func payload(item *handlersdk.Item) (handlersdk.Part, error) {
 	if err := misread(item); err != nil {
 		return handlersdk.Part{}, err
 	}
-	return handlersdk.Part{}, bad("the request is empty: send the content as the body, or as the form's field data")
+	filled := slices.DeleteFunc(slices.Clone(item.Parts), func(p handlersdk.Part) bool { return len(p.Data) == 0 })
+	switch {
+	case len(filled) == 0:
+		return handlersdk.Part{}, bad("the request is empty: send the content as the body, or as the form's field data")
+	case saidForm(item):
+		return handlersdk.Part{}, errForm()
+	}
+	return handlersdk.Part{}, bad("the request has %d parts, and none of them is called data: send the content as the form's field data, or as the body", len(item.Parts))
 }
 
-// misread tells of a body that was taken for a form: its fields have names and no values then.
+// saidForm says whether a body was read as the fields of a form that are joined by &, for its content type said so.
+func saidForm(item *handlersdk.Item) bool {
+	contentType, _ := headerOf(item, "content-type")
+	return strings.Contains(strings.ToLower(contentType), "x-www-form-urlencoded")
+}
+
+// misread tells of a body that was taken for a form: its fields have names and no values then, or there is not even a name.
 func misread(item *handlersdk.Item) error {
-	if len(item.Parts) == 0 || slices.ContainsFunc(item.Parts, func(p handlersdk.Part) bool {
+	if len(item.Parts) == 0 && !saidForm(item) || slices.ContainsFunc(item.Parts, func(p handlersdk.Part) bool {
 		return p.Name == "" || p.Name == "body" || p.Name == "data" || len(p.Data) > 0
 	}) {
 		return nil
 	}
-	return bad("the body came as a form, for its content type said so (curl -d does that by itself): send it with the header Content-Type: application/json, or text/plain")
+	return errForm()
+}
+
+func errForm() error {
+	return bad("the body came as a form, for its content type said so (curl -d and --data-binary do that by themselves): send it with the header Content-Type: application/json, or text/plain, or the picture's type")
 }
 
 // convert makes a port's element type of floats.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/tokenize"
 )
@@ -86,8 +87,10 @@ func (h *Handler) newTexts(s *settings) (*texts, error) {
 		if t.labels, err = readLabels(h.model.Dir); err != nil {
 			return nil, err
 		}
-		t.output, err = h.outputNamed(s.output, "logits")
-		return t, err
+		if t.output, err = h.outputNamed(s.output, "logits"); err != nil {
+			return nil, err
+		}
+		return t, h.checkScores(s.handler, t.output, t.labels)
 	}
 	t.output, err = h.outputNamed(s.output, "sentence_embedding", "last_hidden_state")
 	return t, err
@@ -213,15 +216,31 @@ func (t *texts) gather(jobs []*job) {
 	}
 }
 
+// asJSON reads a body that is JSON: by its content type, or by what it looks like, if that does not say that it is a text.
+func asJSON(part handlersdk.Part) (value any, isJSONBody bool, err error) {
+	text := bytes.TrimSpace(part.Data)
+	said := isJSON(part.ContentType)
+	plain := strings.HasPrefix(strings.ToLower(strings.TrimSpace(part.ContentType)), "text/")
+	if !said && (plain || len(text) == 0 || text[0] != '{' && text[0] != '[') {
+		return nil, false, nil
+	}
+	err = json.Unmarshal(text, &value)
+	if err != nil && said {
+		return nil, false, bad("the content type says JSON, and the body is none: %s; a text as it is goes with the content type text/plain", malformed.JSON(err))
+	}
+	return value, err == nil, nil // a text may begin with a bracket
+}
+
 // textsOf reads a body: a text, or JSON with one, a list of them, or an object with one of the two by the name text, inputs or input.
 func textsOf(part handlersdk.Part) (list []string, single bool, err error) {
-	text := bytes.TrimSpace(part.Data)
-	if !utf8.Valid(text) {
+	if !utf8.Valid(part.Data) {
 		return nil, false, bad("the text is no UTF-8")
 	}
-	isJSON := strings.Contains(part.ContentType, "json") || len(text) > 0 && (text[0] == '{' || text[0] == '[')
-	var value any
-	if !isJSON || !parses(text, &value) { // a text may begin with a bracket
+	value, isJSONBody, err := asJSON(part)
+	if err != nil {
+		return nil, false, err
+	}
+	if !isJSONBody {
 		return []string{string(part.Data)}, true, nil
 	}
 	if members, ok := value.(map[string]any); ok {
@@ -250,8 +269,6 @@ func textsOf(part handlersdk.Part) (list []string, single bool, err error) {
 	}
 	return nil, false, bad(`send a text, or JSON: "…", ["…", "…"] or {"text": "…"}`)
 }
-
-func parses(text []byte, into any) bool { return json.Unmarshal(text, into) == nil }
 
 func (t *texts) answer(j *job) (any, error) {
 	x, err := t.h.output(j, t.output)

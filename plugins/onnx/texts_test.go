@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/tokenize"
@@ -173,5 +174,33 @@ func TestHalfSurrogates(t *testing.T) {
 	part.Data = []byte("a\xff")
 	if list, _, err := textsOf(part); err == nil {
 		t.Errorf("%q", list)
+	}
+}
+
+// TestWhatIsAText: what is said to be a text is one, whatever it looks like, and what is said to be JSON is never taken for a text. Without a word it is JSON if it can be.
+func TestWhatIsAText(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		contentType, body string
+		want              []string // nil: it is refused
+	}{
+		{"", `["a", "b"]`, []string{"a", "b"}},
+		{"application/octet-stream", `{"text": "a"}`, []string{"a"}},
+		{"", `{"text": "a`, []string{`{"text": "a`}},
+		{"", `[1, 2]`, nil},
+		{"text/plain; charset=utf-8", `[1, 2]`, []string{"[1, 2]"}},
+		{"Text/Plain", `["a", "b"]`, []string{`["a", "b"]`}},
+		{"text/plain", `{"text": "a"}`, []string{`{"text": "a"}`}},
+		{"application/json", `"a"`, []string{"a"}},
+		{"Application/JSON", `"a"`, []string{"a"}},
+		{"application/json", `{"text": "a`, nil},
+		{"application/json", `It was fine.`, nil},
+		{"application/json", `{"text": 5}`, nil},
+		{"text/json", `["a"]`, []string{"a"}},
+	} {
+		list, _, err := textsOf(handlersdk.Part{ContentType: c.contentType, Data: []byte(c.body)})
+		if !slices.Equal(list, c.want) || (err == nil) != (c.want != nil) {
+			t.Errorf("%s as %q: %q, %v, want %q", c.body, c.contentType, list, err, c.want)
+		}
 	}
 }

@@ -95,6 +95,7 @@ func TestPluginThatCannotServe(t *testing.T) {
 	name := filepath.Join(model, model)
 	good := builtPlugin(t, 1, runtime.GOARCH)
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
+	box.Put(t, filepath.Join(model, "2024", "data.txt"), []byte("x")) // no version, whatever is beside it
 	putPlugin(t, box, name, good)
 	s := start(t, box)
 	requireAnswer(t, s, predict, 1)
@@ -105,6 +106,9 @@ func TestPluginThatCannotServe(t *testing.T) {
 	}{
 		{"another architecture", builtPlugin(t, 2, other), []string{"another kind of CPU", other}},
 		{"cut off", good[:len(good)/2], []string{"cut off"}},
+		{"zeros", make([]byte, len(good)), []string{name + " is no program that this machine can run", "zeros", "copy it again"}},
+		{"a text", []byte("<html>not found</html>\n"), []string{name + " is no program that this machine can run", "a text that begins with"}},
+		{"for another system", []byte("MZ\x90\x00\x03"), []string{name + " is no program that this machine can run", "Windows", "GOOS=linux"}},
 		{"another version, by its handshake", []byte("#!/bin/sh\necho '1|2|unix|/nonexistent|grpc|'\nsleep 100\n"), []string{"version 2 of the protocol", "version 1"}},
 		{"a print", []byte("#!/bin/sh\necho hello\n"), []string{`wrote "hello" to standard output before its handshake`}},
 		{"an end", []byte("#!/bin/sh\necho no license >&2\nexit 3\n"), []string{"exit status 3"}},

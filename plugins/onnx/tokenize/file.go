@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // stage is one of the file's steps; which members count depends on the type.
@@ -262,7 +264,7 @@ func Parse(text []byte) (*Tokenizer, error) {
 	}
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w", err)
+		return nil, fmt.Errorf("tokenizer.json: %s", malformed.JSON(err))
 	}
 	t, err := build(&f)
 	if err != nil {
@@ -359,7 +361,7 @@ func (m *model) vocabulary() (vocabulary, error) {
 	if m.Type == "Unigram" {
 		var all []scored
 		if err := json.Unmarshal(m.Vocab, &all); err != nil {
-			return v, fmt.Errorf("the vocabulary: %w", err)
+			return v, fmt.Errorf("the vocabulary: %s", malformed.JSON(err))
 		}
 		v.ids, v.scores = make(map[string]int64, len(all)), make([]float64, len(all))
 		for i := range all {
@@ -368,7 +370,7 @@ func (m *model) vocabulary() (vocabulary, error) {
 		v.size = len(all)
 	} else if len(m.Vocab) > 0 {
 		if err := json.Unmarshal(m.Vocab, &v.ids); err != nil {
-			return v, fmt.Errorf("the vocabulary: %w", err)
+			return v, fmt.Errorf("the vocabulary: %s", malformed.JSON(err))
 		}
 		v.size = len(v.ids)
 	}

@@ -14,7 +14,7 @@ import (
 // What a regular expression may take. Those of known models take a fraction of a second for a megabyte; what takes longer is a pattern that tries again and again, and
 // a text that makes it do so.
 const (
-	matchLimit = time.Second      // for finding one place
+	matchLimit = 5 * time.Second  // for finding one place; a machine that is overloaded gives little of it
 	textLimit  = 10 * time.Second // for one text
 	stackLimit = 1 << 22          // places that it may return to
 )

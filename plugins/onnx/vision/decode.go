@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"image"
 	"image/color"
-	_ "image/gif"  // a format of PIL's
-	_ "image/jpeg" // another
-	_ "image/png"  // another
+	_ "image/gif" // a format of PIL's
+	_ "image/png" // another
 
 	_ "golang.org/x/image/bmp"  // another
 	_ "golang.org/x/image/tiff" // another
@@ -33,15 +32,25 @@ var ErrTooLarge = errors.New("the picture has too many pixels")
 // Decode reads a JPEG, PNG, WebP, GIF, BMP or TIFF file, as PIL's Image.open(…).convert("RGB") does: what is transparent keeps its colour, and a rotation that only the
 // metadata tell is left alone. It refuses more than maxPixels.
 func Decode(data []byte, maxPixels int) (*RGB, error) {
+	if isJPEG(data) {
+		p, err := decodeJPEG(data, maxPixels)
+		if err != nil && !errors.Is(err, ErrTooLarge) {
+			err = fmt.Errorf("the jpeg picture cannot be decoded: %w", err)
+		}
+		return p, err
+	}
+	if frame, canvas, ok := firstFrame(data); ok {
+		return decodeFrame(frame, canvas, maxPixels)
+	}
 	config, format, err := image.DecodeConfig(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("the picture cannot be read: it is no JPEG, PNG, WebP, GIF, BMP or TIFF file, or a broken one: %w", err)
 	}
 	if config.Width <= 0 || config.Height <= 0 {
-		return nil, errors.New("the picture is empty")
+		return nil, errEmpty
 	}
 	if config.Width > maxPixels/config.Height {
-		return nil, fmt.Errorf("%w: %d × %d, and %d are allowed", ErrTooLarge, config.Width, config.Height, maxPixels)
+		return nil, tooLarge(config.Width, config.Height, maxPixels)
 	}
 	img, _, err := image.Decode(bytes.NewReader(data))
 	if err != nil {
@@ -51,104 +60,97 @@ func Decode(data []byte, maxPixels int) (*RGB, error) {
 	out := &RGB{Width: bounds.Dx(), Height: bounds.Dy(), Pix: make([]byte, channels*bounds.Dx()*bounds.Dy())}
 	switch x := img.(type) {
 	case *image.YCbCr:
-		out.fromYCbCr(x, format == "webp")
+		out.fromYCbCr(x)
 	case *image.NYCbCrA:
-		out.fromYCbCr(&x.YCbCr, format == "webp")
+		out.fromYCbCr(&x.YCbCr)
 	default:
 		out.fromAny(img)
 	}
+	if format == "tiff" && isNegativeFax(data) {
+		for i, v := range out.Pix {
+			out.Pix[i] = ^v
+		}
+	}
 	return out, nil
+}
+
+var errEmpty = errors.New("the picture is empty")
+
+func tooLarge(width, height, maxPixels int) error {
+	return fmt.Errorf("%w: %d × %d, and %d are allowed", ErrTooLarge, width, height, maxPixels)
 }
 
 // fromAny copies pixels without their transparency.
 func (p *RGB) fromAny(img image.Image) {
 	at, b := 0, img.Bounds()
-	if gray, ok := img.(*image.Gray16); ok { // PIL cuts what does not fit in a byte
-		for y := b.Min.Y; y < b.Max.Y; y++ {
-			for x := b.Min.X; x < b.Max.X; x++ {
-				v := byte(min(gray.Gray16At(x, y).Y, 255))
-				p.Pix[at], p.Pix[at+1], p.Pix[at+2] = v, v, v
-				at += channels
-			}
-		}
-		return
+	set := func(r, g, b byte) {
+		p.Pix[at], p.Pix[at+1], p.Pix[at+2] = r, g, b
+		at += channels
 	}
 	for y := b.Min.Y; y < b.Max.Y; y++ {
+		switch i := img.(type) { // the kinds that large files have; the others take many times as long
+		case *image.Gray:
+			for _, v := range i.Pix[i.PixOffset(b.Min.X, y):][:p.Width] {
+				set(v, v, v)
+			}
+			continue
+		case *image.Gray16: // PIL cuts what does not fit in a byte
+			for x := b.Min.X; x < b.Max.X; x++ {
+				v := byte(min(i.Gray16At(x, y).Y, 255))
+				set(v, v, v)
+			}
+			continue
+		case *image.NRGBA:
+			row := i.Pix[i.PixOffset(b.Min.X, y):][:4*p.Width]
+			for x := 0; x < len(row); x += 4 {
+				set(row[x], row[x+1], row[x+2])
+			}
+			continue
+		}
 		for x := b.Min.X; x < b.Max.X; x++ {
 			c, _ := color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA)
-			p.Pix[at], p.Pix[at+1], p.Pix[at+2] = c.R, c.G, c.B
-			at += channels
+			set(c.R, c.G, c.B)
 		}
 	}
 }
 
-// fromYCbCr makes colours of luminance and chrominance as libjpeg and libwebp do: chrominance of half the resolution is interpolated.
-func (p *RGB) fromYCbCr(img *image.YCbCr, webp bool) {
-	cb, cr := p.plane(img, img.Cb, webp), p.plane(img, img.Cr, webp)
-	convert := jpegPixel
-	if webp {
-		convert = webpPixel
-	}
+// fromYCbCr makes colours of luminance and chrominance as libwebp does: chrominance of half the resolution is interpolated.
+func (p *RGB) fromYCbCr(img *image.YCbCr) {
+	cb, cr := make([]byte, p.Width), make([]byte, p.Width)
 	for y := range p.Height {
+		p.plane(img, img.Cb, y, cb)
+		p.plane(img, img.Cr, y, cr)
 		luma := img.Y[img.YOffset(img.Rect.Min.X, img.Rect.Min.Y+y):]
-		row := y * p.Width
 		for x := range p.Width {
-			at := channels * (row + x)
-			p.Pix[at], p.Pix[at+1], p.Pix[at+2] = convert(int32(luma[x]), int32(cb[row+x]), int32(cr[row+x]))
+			at := channels * (y*p.Width + x)
+			p.Pix[at], p.Pix[at+1], p.Pix[at+2] = webpPixel(int32(luma[x]), int32(cb[x]), int32(cr[x]))
 		}
 	}
 }
 
-// plane gives a chrominance plane in full resolution.
-func (p *RGB) plane(img *image.YCbCr, from []byte, webp bool) []byte {
-	full := make([]byte, p.Width*p.Height)
-	half := img.SubsampleRatio == image.YCbCrSubsampleRatio420 || img.SubsampleRatio == image.YCbCrSubsampleRatio422
-	if !half || img.Rect.Min != (image.Point{}) {
-		for y := range p.Height {
-			for x := range p.Width {
-				full[y*p.Width+x] = from[img.COffset(img.Rect.Min.X+x, img.Rect.Min.Y+y)]
-			}
-		}
-		return full
-	}
+// plane gives a row of a chrominance plane in full resolution. All files of WebP have half of it in both directions.
+func (p *RGB) plane(img *image.YCbCr, from []byte, y int, out []byte) {
+	near := y / 2
+	far := min(max(near-1+2*(y%2), 0), (p.Height+1)/2-1)
 	width := (p.Width + 1) / 2
-	for y := range p.Height {
-		near := y
-		far := y
-		if img.SubsampleRatio == image.YCbCrSubsampleRatio420 {
-			near = y / 2
-			far = min(max(near-1+2*(y%2), 0), (p.Height+1)/2-1)
-		}
-		a, b := from[near*img.CStride:][:width], from[far*img.CStride:][:width]
-		out := full[y*p.Width:][:p.Width]
-		switch {
-		case webp:
-			widenWebP(out, a, b)
-		case img.SubsampleRatio == image.YCbCrSubsampleRatio420:
-			widen420(out, a, b)
-		default:
-			widen422(out, a)
-		}
-	}
-	return full
+	widenWebP(out, from[near*img.CStride:][:width], from[far*img.CStride:][:width])
 }
 
 // widen420 interpolates a row between two, as libjpeg's "fancy upsampling": three quarters of what is near, a quarter of what is far, in both directions.
 func widen420(out, near, far []byte) {
-	sum := func(i int) int32 { return 3*int32(near[i]) + int32(far[i]) }
-	last := len(near) - 1
-	for x := range out {
-		i := x / 2
-		switch {
-		case x%2 == 0 && i == 0:
-			out[x] = byte((4*sum(0) + 8) >> 4)
-		case x%2 == 0:
-			out[x] = byte((3*sum(i) + sum(i-1) + 8) >> 4)
-		case i == last:
-			out[x] = byte((4*sum(i) + 7) >> 4)
-		default:
-			out[x] = byte((3*sum(i) + sum(i+1) + 7) >> 4)
+	far = far[:len(near)]
+	here := 3*int32(near[0]) + int32(far[0])
+	before := here
+	for i := range near {
+		after := here
+		if i+1 < len(near) {
+			after = 3*int32(near[i+1]) + int32(far[i+1])
 		}
+		out[2*i] = byte((3*here + before + 8) >> 4)
+		if 2*i+1 < len(out) {
+			out[2*i+1] = byte((3*here + after + 7) >> 4)
+		}
+		before, here = here, after
 	}
 }
 

@@ -1,6 +1,7 @@
 package vision
 
 import (
+	"fmt"
 	"math"
 )
 
@@ -22,19 +23,23 @@ func ImageNet() Transform {
 	}
 }
 
-// Apply gives the numbers of an input, and its height and width.
-func (t *Transform) Apply(p *RGB) (values []float32, height, width int) {
+// Apply gives the numbers of an input, and its height and width. It refuses to make more than MaxPixels of a picture.
+func (t *Transform) Apply(p *RGB) (values []float32, height, width int, err error) {
+	width, height = p.Width, p.Height
+	crops := t.Width > 0 && t.Height > 0
 	switch {
-	case t.Stretch && t.Width > 0 && t.Height > 0:
-		p = Resize(p, t.Width, t.Height)
+	case t.Stretch && crops:
+		width, height = t.Width, t.Height
+	case t.Resize > 0:
+		width, height = shorterSide(width, height, t.Resize)
+	}
+	switch {
+	case crops:
+		p = resizedCenter(p, max(width, 1), max(height, 1), t.Width, t.Height)
+	case height > 0 && width > MaxPixels/height:
+		return nil, 0, 0, fmt.Errorf("%w once its shorter side is %d: %d × %d, and %d are allowed", ErrTooLarge, t.Resize, width, height, MaxPixels)
 	default:
-		if t.Resize > 0 {
-			w, h := shorterSide(p.Width, p.Height, t.Resize)
-			p = Resize(p, w, h)
-		}
-		if t.Width > 0 && t.Height > 0 {
-			p = CenterCrop(p, t.Width, t.Height)
-		}
+		p = Resize(p, width, height)
 	}
 	n := p.Width * p.Height
 	values = make([]float32, channels*n)
@@ -52,7 +57,7 @@ func (t *Transform) Apply(p *RGB) (values []float32, height, width int) {
 			values[to] = table[p.Pix[channels*i+from]]
 		}
 	}
-	return values, p.Height, p.Width
+	return values, p.Height, p.Width, nil
 }
 
 // table has the number for each byte of a channel.
@@ -78,19 +83,18 @@ func shorterSide(width, height, size int) (w, h int) {
 	return size * width / height, size
 }
 
-// CenterCrop cuts the middle out. What is smaller gets a black border.
-func CenterCrop(p *RGB, width, height int) *RGB {
-	out := &RGB{Width: width, Height: height, Pix: make([]byte, channels*width*height)}
-	left, top := offset(p.Width, width), offset(p.Height, height)
-	for y := range height {
-		from := y + top
-		if from < 0 || from >= p.Height {
-			continue
-		}
-		begin, end := max(0, -left), min(width, p.Width-left)
-		if begin < end {
-			copy(out.Pix[channels*(y*width+begin):channels*(y*width+end)], p.Pix[channels*(from*p.Width+begin+left):])
-		}
+// resizedCenter makes a picture of width × height, and cuts a middle of wide × high out. Only that is computed: a picture that is long and thin becomes a very large one. What is
+// smaller gets a black border.
+func resizedCenter(p *RGB, width, height, wide, high int) *RGB {
+	left, top := offset(width, wide), offset(height, high)
+	inner := resizeWindow(p, window{width, max(left, 0), min(left+wide, width)}, window{height, max(top, 0), min(top+high, height)})
+	if inner.Width == wide && inner.Height == high {
+		return inner
+	}
+	out := &RGB{Width: wide, Height: high, Pix: make([]byte, channels*wide*high)}
+	left, top = max(-left, 0), max(-top, 0)
+	for y := range inner.Height {
+		copy(out.Pix[channels*((y+top)*wide+left):], inner.Pix[channels*y*inner.Width:channels*(y+1)*inner.Width])
 	}
 	return out
 }
@@ -112,13 +116,16 @@ type weights struct {
 	factor []int32
 }
 
+// window is what is wanted of one direction of a picture: the pixels begin to end of all that there would be.
+type window struct{ all, begin, end int }
+
 // bilinear computes the weights of PIL's bilinear filter: a triangle that is as wide as the source pixels of two pixels, so that nothing is skipped.
-func bilinear(from, to int) []weights {
-	scale := float64(from) / float64(to)
+func bilinear(from int, to window) []weights {
+	scale := float64(from) / float64(to.all)
 	support := max(scale, 1)
-	all := make([]weights, to)
+	all := make([]weights, to.end-to.begin)
 	for i := range all {
-		center := (float64(i) + 0.5) * scale
+		center := (float64(i+to.begin) + 0.5) * scale
 		first := max(int(center-support+0.5), 0)
 		last := min(int(center+support+0.5), from)
 		factors := make([]float64, last-first)
@@ -141,25 +148,42 @@ func bilinear(from, to int) []weights {
 // Resize resamples as PIL's resize with Image.Resampling.BILINEAR: first the rows, rounded to bytes, then the columns.
 func Resize(p *RGB, width, height int) *RGB {
 	width, height = max(width, 1), max(height, 1)
-	if width != p.Width {
-		out := &RGB{Width: width, Height: p.Height, Pix: make([]byte, channels*width*p.Height)}
-		columns := bilinear(p.Width, width)
-		for y := range p.Height {
-			row, to := p.Pix[channels*y*p.Width:channels*(y+1)*p.Width], out.Pix[channels*y*width:]
-			for x := range columns {
-				blend(to[channels*x:], row, &columns[x], channels)
-			}
-		}
-		p = out
-	}
-	if height == p.Height {
+	return resizeWindow(p, window{width, 0, width}, window{height, 0, height})
+}
+
+// resizeWindow computes a part of a resized picture, and reads no more of the source than that takes.
+func resizeWindow(p *RGB, columns, rows window) *RGB {
+	if columns == (window{p.Width, 0, p.Width}) && rows == (window{p.Height, 0, p.Height}) {
 		return p
 	}
-	out := &RGB{Width: width, Height: height, Pix: make([]byte, channels*width*height)}
-	rows := bilinear(p.Height, height)
-	for y := range rows {
+	tall := bilinear(p.Height, rows)
+	first, last := tall[0].first, tall[len(tall)-1].first+len(tall[len(tall)-1].factor)
+	width := columns.end - columns.begin
+	middle := &RGB{Width: width, Height: last - first, Pix: make([]byte, channels*width*(last-first))}
+	var wide []weights
+	if columns.all != p.Width {
+		wide = bilinear(p.Width, columns)
+	}
+	for y := range middle.Height {
+		row, to := p.Pix[channels*(y+first)*p.Width:channels*(y+first+1)*p.Width], middle.Pix[channels*y*width:]
+		if wide == nil {
+			copy(to[:channels*width], row[channels*columns.begin:])
+			continue
+		}
+		for x := range wide {
+			blend(to[channels*x:], row, &wide[x], channels)
+		}
+	}
+	if rows.all == p.Height { // and so rows.begin is first
+		middle.Height = rows.end - rows.begin
+		middle.Pix = middle.Pix[:channels*width*middle.Height]
+		return middle
+	}
+	out := &RGB{Width: width, Height: len(tall), Pix: make([]byte, channels*width*len(tall))}
+	for y := range tall {
+		tall[y].first -= first
 		for x := range width {
-			blend(out.Pix[channels*(y*width+x):], p.Pix[channels*x:], &rows[y], channels*width)
+			blend(out.Pix[channels*(y*width+x):], middle.Pix[channels*x:], &tall[y], channels*width)
 		}
 	}
 	return out

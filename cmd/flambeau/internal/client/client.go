@@ -16,6 +16,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/flambeau-serve/flambeau/internal/malformed"
 )
 
 // Options say which server is asked, and how.
@@ -246,7 +248,7 @@ func (c *Client) Names(ctx context.Context) ([]string, error) {
 			} `json:"models"`
 		}
 		if err := json.Unmarshal(raw, &page); err != nil {
-			return nil, fmt.Errorf("what answers at %s is no model server's management API: %w", c.shown, err)
+			return nil, fmt.Errorf("what answers at %s is no model server's management API: %s", c.shown, malformed.JSON(err))
 		}
 		for _, m := range page.Models {
 			names = append(names, m.Name)
@@ -277,7 +279,7 @@ func (c *Client) Describe(ctx context.Context, name, version string) ([]json.Raw
 	}
 	var all []json.RawMessage
 	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, fmt.Errorf("what answers at %s is no model server's management API: %w", c.shown, err)
+		return nil, fmt.Errorf("what answers at %s is no model server's management API: %s", c.shown, malformed.JSON(err))
 	}
 	return all, nil
 }

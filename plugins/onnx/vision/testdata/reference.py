@@ -3,13 +3,14 @@
     python reference.py FOLDER
 
 FOLDER/NAME.EXT is a picture, FOLDER/NAME.EXT.rgb its pixels by PIL, and FOLDER/NAME.EXT.f32 the input that the built-in handler
-image_classifier makes; FOLDER/list.json has the sizes. Needs torchvision, and matplotlib for its sample pictures.
+image_classifier makes; FOLDER/list.json has the sizes. Needs torchvision, OpenCV, and matplotlib for its sample pictures.
 """
 
 import json
 import sys
 from pathlib import Path
 
+import cv2
 import matplotlib
 import numpy as np
 from PIL import Image
@@ -31,6 +32,8 @@ def main() -> None:
     flower = photo.crop((100, 50, 401, 356)).resize((173, 201), Image.Resampling.LANCZOS)
     alpha = photo.copy()
     alpha.putalpha(photo.convert("L"))
+    rotated = Image.Exif()
+    rotated[0x112] = 6
     files = {
         "photo420.jpg": (photo, {"quality": 90, "subsampling": "4:2:0"}),
         "photo422.jpg": (photo, {"quality": 90, "subsampling": "4:2:2"}),
@@ -49,10 +52,30 @@ def main() -> None:
         "odd.webp": (flower, {"quality": 80}),
         "photo.gif": (photo, {}),
         "photo.bmp": (photo, {}),
+        "thin.png": (photo.resize((4, 900)), {}),
+        "cmyk.jpg": (photo.convert("CMYK"), {}),
+        "colours.jpg": (flower, {"keep_rgb": True}),
+        "restarts.jpg": (flower, {"restart_marker_blocks": 3}),
+        "progressive_restarts.jpg": (photo, {"progressive": True, "subsampling": "4:2:2", "restart_marker_rows": 1}),
+        "exif.jpg": (flower, {"exif": rotated}),
+        "one.jpg": (photo.resize((1, 1)), {}),
+        "narrow.jpg": (photo.resize((4, 70)), {"subsampling": "4:2:0"}),
+        "worst.jpg": (photo, {"quality": 1, "progressive": True}),
+        "noise.jpg": (Image.effect_noise((123, 77), 200).convert("RGB"), {"quality": 100}),
+        "animated.webp": (flower, {"save_all": True, "append_images": [flower.rotate(90)], "lossless": True}),
+        "animated_lossy.webp": (alpha.crop((0, 0, 200, 150)), {"save_all": True, "append_images": [alpha.crop((9, 9, 209, 159))]}),
+        "animated.gif": (flower, {"save_all": True, "append_images": [flower.rotate(90)]}),
+        "fax.tiff": (photo.convert("1"), {"compression": "group4"}),
+        "fax3.tiff": (photo.convert("1"), {"compression": "group3"}),
+        "fax_white.tiff": (photo.convert("1"), {"compression": "group4", "tiffinfo": {262: 0}}),
     }
     sizes = {}
+    for name, sampling in (("440.jpg", 0x121111), ("411.jpg", 0x411111)):  # which PIL does not write
+        cv2.imwrite(str(out / name), np.asarray(photo)[:, :, ::-1], [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling])
+        files[name] = (None, {})
     for name, (image, options) in files.items():
-        image.save(out / name, **options)
+        if image is not None:
+            image.save(out / name, **options)
         rgb = Image.open(out / name).convert("RGB")
         (out / f"{name}.rgb").write_bytes(rgb.tobytes())
         (out / f"{name}.f32").write_bytes(np.ascontiguousarray(IMAGENET(rgb).numpy()).tobytes())
