@@ -22,6 +22,7 @@ type jpegFile struct {
 	jfif          bool
 	adobe         int // the transform that its marker tells, -1 without one
 	scans         int
+	blocks        int // that the scans have gone over
 	bits          bitReader
 	run           int // blocks that have nothing more in this scan
 }
@@ -62,8 +63,12 @@ const (
 	markAPP0, markAPP14          = 0xe0, 0xee
 )
 
-// mostScans bounds how often a file may go over its picture.
-const mostScans = 500
+// What bounds how often a file may go over its picture: a few bytes are enough to go over all of it, and files in use do so ten times or less.
+const (
+	mostScans  = 500
+	mostRounds = 32      // over all the blocks of a component that has as many as the picture
+	freeBlocks = 4 << 20 // besides
+)
 
 func decodeJPEG(data []byte, maxPixels int) (*RGB, error) {
 	f := &jpegFile{data: data, at: 2, adobe: -1}

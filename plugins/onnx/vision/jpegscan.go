@@ -197,6 +197,12 @@ func (f *jpegFile) scan(s []byte) error {
 	if len(h.parts) == 1 {
 		wide, high = up(h.parts[0].width, 8), up(h.parts[0].height, 8)
 	}
+	for _, p := range h.parts {
+		f.blocks += p.wide * p.high
+	}
+	if whole := up(f.width, 8) * up(f.height, 8); f.blocks > mostRounds*whole+freeBlocks {
+		return invalid("its scans go over the picture too often")
+	}
 	units := 0
 	for y := range high {
 		for x := range wide {

@@ -180,6 +180,13 @@ func TestBrokenJPEG(t *testing.T) {
 	if _, err := Decode(file(segment(markSOF0, 8, 200, 3, 200, 9, 1, 1, 0x11, 0)), 1<<20); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%v", err)
 	}
+	head := [][]byte{quant, segment(markSOF2, 8, 4, 0, 4, 0, 1, 1, 0x11, 0), table(0)} // 16,384 blocks
+	for scans, want := range map[int]string{200: "", 400: "too often"} {
+		again := slices.Concat(slices.Repeat(segment(markSOS, 1, 1, 0, 0, 0, 0), scans), end)
+		if _, err := Decode(file(append(head, again)...), MaxPixels); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d scans: %v", scans, err)
+		}
+	}
 }
 
 func TestPicturesThatAreNone(t *testing.T) {
