@@ -10,8 +10,8 @@ for script in test/*.sh examples/*/*.sh; do
 done
 
 python_lint() {
-	.venv-lint/bin/ruff check python_compat examples tools test
-	.venv-lint/bin/ruff format --check python_compat examples tools test
+	.venv-lint/bin/ruff check python_compat examples plugins tools test
+	.venv-lint/bin/ruff format --check python_compat examples plugins tools test
 	(cd python_compat && ../.venv-lint/bin/mypy)
 	# A handler as an author writes it, and mistakes that the types of `ts` have to show.
 	(cd python_compat && ../.venv-lint/bin/mypy tests/typing/handler_*.py)

@@ -51,6 +51,7 @@ const (
 	ConfigValue             Code = "config_value"
 	ConfigContradiction     Code = "config_contradiction"
 	ConfigDevices           Code = "config_devices"
+	ConfigRefused           Code = "config_refused"
 	EnsembleCircle          Code = "ensemble_circle"
 	MemoryShort             Code = "memory_short"
 	DiskShort               Code = "disk_short"
@@ -112,6 +113,7 @@ func Codes() []Meaning {
 		{ConfigValue, "A value of the configuration file is ignored: it is not of the type that is expected."},
 		{ConfigContradiction, "Settings of the configuration file contradict each other, so that one of them has no effect."},
 		{ConfigDevices, "The configuration file asks for GPUs that this machine does not have."},
+		{ConfigRefused, "The configuration file of an ONNX model has a key that there is not, or a value that means nothing; the model is not loaded with it."},
 		{EnsembleCircle, "An ensemble is made of itself, directly or by others beside it."},
 		{MemoryShort, "The model's weights, once for each worker, are larger than the memory that is left."},
 		{DiskShort, "There is no room to unpack a second version beside this one."},

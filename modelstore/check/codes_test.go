@@ -195,6 +195,12 @@ func plantedArchives(t *testing.T) map[Code]planted {
 		ConfigValue:             {severity: Warning, model: withConfig("responseTimeout: soon\n")},
 		ConfigContradiction:     {severity: Warning, model: withConfig("minWorkers: 3\nmaxWorkers: 2\n")},
 		ConfigDevices:           {severity: Warning, model: withConfig("deviceType: gpu\n"), opts: Options{GPUs: &noGPU}},
+		ConfigRefused: {severity: Error, store: func(t *testing.T, dir string) string {
+			t.Helper()
+			writeFile(t, filepath.Join(dir, "planted", "model-config.yaml"), "onnx: {topk: 5}\n")
+			writeFile(t, filepath.Join(dir, "planted", "model.onnx"), onnx(8, 17, "", nil))
+			return "planted"
+		}},
 		EnsembleCircle: {severity: Error, store: func(t *testing.T, dir string) string {
 			t.Helper()
 			writeFile(t, filepath.Join(dir, "planted", "model-config.yaml"), "ensemble:\n  steps:\n    - {model: planted, inputs: {x: A}, outputs: {y: B}}\n")

@@ -119,7 +119,7 @@ func TestTasksOfONNX(t *testing.T) {
 	t.Parallel()
 	model := onnx(8, 17, "", nil)
 	const pbtxt = `platform: "onnxruntime_onnx" max_batch_size: 4 optimization { graph { level: 1 } }`
-	const unknown = "error handler_missing model-config.yaml:"
+	const unknown, refused = "error handler_missing model-config.yaml:", "error config_refused model-config.yaml:"
 	says := []string{`"no_such_handler" is none of image_classifier, text_classifier, embedding, object_detector, raw`, "leave the key out"}
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -130,7 +130,10 @@ func TestTasksOfONNX(t *testing.T) {
 		"unknown":     {map[string]string{"m/model.onnx": model, "m/model-config.yaml": "# x\nhandler: no_such_handler\n"}, []want{{unknown + "2", says}}},
 		"quoted":      {map[string]string{"m/model.onnx": model, "m/model-config.yaml": "handler: 'Raw'\n"}, []want{{unknown + "1", []string{`"Raw" is none of`}}}},
 		"mapping":     {files: map[string]string{"m/model.onnx": model, "m/model-config.yaml": "handler: {a: b}\n"}}, // of a Python handler: the backend leaves it alone
-		"number":      {files: map[string]string{"m/model.onnx": model, "m/model-config.yaml": "handler: 5\n"}},
+		"number":      {map[string]string{"m/model.onnx": model, "m/model-config.yaml": "handler: 5\n"}, []want{{refused + "1", []string{"the handler 5 is no name"}}}},
+		"misspelt":    {map[string]string{"m/model.onnx": model, "m/model-config.yaml": "topk: 1\nonnx:\n  topk: 5\n"}, []want{{refused + "3", []string{`below onnx there is no key "topk"; the keys are arena,`}}}},
+		"no value":    {map[string]string{"m/model.onnx": model, "m/model-config.yaml": "onnx: {image: {\n  mean: [0, 0, 0],\n  'std': [1, 0, 1]}}\n"}, []want{{refused + "3", []string{"image.std cannot be 0"}}}},
+		"wrong type":  {map[string]string{"m/model.onnx": model, "m/model-config.yaml": "onnx:\n  topK: many\n"}, []want{{strings.TrimSuffix(refused, ":"), []string{`line 2: "topK" is the string "many" and has to be a whole number`}}}},
 		"raw":         {files: map[string]string{"m/model.onnx": model, "m/model-config.yaml": "handler: raw\n"}},
 		"images":      {files: map[string]string{"m/model.onnx": model, "m/model-config.yaml": "handler: image_classifier\n"}},
 		"texts":       {files: map[string]string{"m/model.onnx": model, "m/model-config.yaml": "handler: text_classifier\n"}},

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,12 +9,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
-	"github.com/flambeau-serve/flambeau/plugins/onnx/tasks"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/settings"
 )
 
 // onnxModel is what is read of an ONNX file.
@@ -299,12 +301,30 @@ func (s *subject) onnxTask() {
 	if err != nil {
 		return // configFindings tells, or it was not opened
 	}
+	if _, err := settings.Parse(text); err != nil {
+		wrong, _ := errors.AsType[*settings.Error](err)
+		s.found.add(Error, ConfigRefused, name, valueLine(text, wrong.Key), "correct the key below onnx; docs/onnx.md has all of them", "%s", wrong.Text)
+		return
+	}
 	for _, e := range entries {
-		if e.Key == "handler" && !tasks.Known(e.Text) {
+		if e.Key == "handler" && !settings.Known(e.Text) {
 			s.found.add(Error, HandlerMissing, name, e.Line, "write one of these, or leave the key out: tensors go in and out then",
-				"the handler %q is none of %s, which ONNX models can have", e.Text, tasks.Listed())
+				"the handler %q is none of %s, which ONNX models can have", e.Text, settings.Listed())
 		}
 	}
+}
+
+// valueLine is the line of a YAML file on which a key stands, handler or one below onnx; 0 when it is not found.
+func valueLine(text []byte, key string) int {
+	below := 0
+	if key != "handler" {
+		below = max(bytes.Index(text, []byte("onnx")), 0)
+	}
+	at := regexp.MustCompile(`(?:^|[\s{,])["']?(` + regexp.QuoteMeta(key) + `)["']?\s*:`).FindSubmatchIndex(text[below:])
+	if key == "" || at == nil {
+		return 0
+	}
+	return 1 + bytes.Count(text[:below+at[2]], []byte("\n"))
 }
 
 // ortInstalled gives the version of ONNX Runtime in the model's Python, or in the server for its own ONNX models; "" for none.

@@ -217,7 +217,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		"onnx: {providers: [{name: CPU, option: {}}]}":               `below onnx.providers there is no key "option"; the keys are name, options`,
 		"onnx: {image: {std: [0, 1, 1]}}":                            "cannot be 0",
 		"onnx: {image: {scale: 0}}":                                  "cannot be 0",
-		"onnx: {image: {mean: [.nan, 0, 0]}}":                        "have to be finite",
+		"onnx: {image: {mean: [.nan, 0, 0]}}":                        "has to be finite",
 		"handler: image_classifier\nonnx: {image: {crop: [96, 64]}}": "image.crop says a width of 96 and a height of 64, and the model has x FP32 [-1 3 224 224]",
 		"# a model for each token\nhandler: text_classifier":         `wants an output of [rows, classes], and "last_hidden_state" is FP32 [-1 -1 16]`,
 		"# objects\nhandler: object_detector\nonnx: {outputs: {boxes: scores, labels: labels, scores: boxes}}": "boxes have a dimension more than scores",

@@ -66,11 +66,11 @@ func (h *Handler) Initialize(_ context.Context, m handlersdk.Model) error {
 	if err != nil {
 		return err
 	}
-	settings, err := readSettings(cmp.Or(h.opts.Config, filepath.Join(m.Dir, settingsFile)))
+	options, err := readOptions(cmp.Or(h.opts.Config, filepath.Join(m.Dir, settingsFile)))
 	if err != nil {
 		return err
 	}
-	if err := h.open(file, sessionOptions(settings.session, h.opts.Threads, m.GPU)); err != nil {
+	if err := h.open(file, sessionOptions(options.session, h.opts.Threads, m.GPU)); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(file), err)
 	}
 	h.model = m
@@ -79,10 +79,10 @@ func (h *Handler) Initialize(_ context.Context, m handlersdk.Model) error {
 	}
 	h.joins.Store(everyFirst(h.session.Inputs, -1) && everyFirst(h.session.Outputs, -1, 1))
 	h.loops = everyFirst(h.session.Inputs, 1)
-	if settings.apart {
+	if options.apart {
 		h.joins.Store(false)
 	}
-	if h.task, err = h.newTask(&settings); err != nil {
+	if h.task, err = h.newTask(&options); err != nil {
 		return errors.Join(err, h.Close())
 	}
 	h.opts.Logger.Info("ONNX model opened", "file", filepath.Base(file), "onnxruntime", version, "inputs", describe(h.session.Inputs),

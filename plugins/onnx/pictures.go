@@ -18,7 +18,7 @@ import (
 // pictures is image_classifier and object_detector.
 type pictures struct {
 	h         *Handler
-	settings  *settings
+	options   *modelOptions
 	port      *session.Port
 	transform vision.Transform
 	labels    map[string]string
@@ -30,11 +30,11 @@ type pictures struct {
 
 const defaultTop = 5
 
-func (h *Handler) newPictures(s *settings) (*pictures, error) {
+func (h *Handler) newPictures(s *modelOptions) (*pictures, error) {
 	if len(h.session.Inputs) != 1 {
 		return nil, fmt.Errorf("the handler %s wants a model with one input, and it has %s", s.handler, describe(h.session.Inputs))
 	}
-	p := &pictures{h: h, settings: s, port: &h.session.Inputs[0], maxPixels: math.MaxInt}
+	p := &pictures{h: h, options: s, port: &h.session.Inputs[0], maxPixels: math.MaxInt}
 	if n := len(p.port.Shape); n != 3 && n != 4 {
 		return nil, fmt.Errorf("the handler %s wants an input of three or four dimensions, and the model has %s", s.handler, describe(h.session.Inputs))
 	}
@@ -154,18 +154,18 @@ func fromBase64(text []byte) ([]byte, bool) {
 func (p *pictures) gather([]*job) {}
 
 func (p *pictures) answer(j *job) (any, error) {
-	if p.settings.handler == handlerObjects {
+	if p.options.handler == handlerObjects {
 		return p.objects(j)
 	}
 	t, err := p.h.output(j, p.output)
 	if err != nil {
 		return nil, err
 	}
-	top := p.settings.topK
+	top := p.options.topK
 	if top == 0 {
 		top = defaultTop
 	}
-	all, err := classified(t, p.settings, p.labels, top)
+	all, err := classified(t, p.options, p.labels, top)
 	if err != nil || len(all) != 1 || !j.single {
 		return all, err
 	}
@@ -191,7 +191,7 @@ func (p *pictures) objects(j *job) (any, error) {
 	}
 	found := []object{}
 	for i, score := range scores {
-		if float64(score) < p.settings.threshold {
+		if float64(score) < p.options.threshold {
 			continue
 		}
 		name, err := label(p.labels, int(classes[i]))

@@ -16,16 +16,16 @@ import (
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
 	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
-	"github.com/flambeau-serve/flambeau/plugins/onnx/tasks"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/settings"
 )
 
 // Names that the key handler of model-config.yaml may have.
 const (
-	handlerRaw       = tasks.Raw
-	handlerImages    = tasks.Images
-	handlerObjects   = tasks.Objects
-	handlerTexts     = tasks.Texts
-	handlerEmbedding = tasks.Embedding
+	handlerRaw       = settings.Raw
+	handlerImages    = settings.Images
+	handlerObjects   = settings.Objects
+	handlerTexts     = settings.Texts
+	handlerEmbedding = settings.Embedding
 )
 
 // task is what people do with a model: it makes tensors of pictures or texts, and answers of tensors. Requests of the Open Inference Protocol pass it by.
@@ -39,7 +39,7 @@ type task interface {
 }
 
 // newTask makes the task that the settings name, nil for none.
-func (h *Handler) newTask(s *settings) (task, error) {
+func (h *Handler) newTask(s *modelOptions) (task, error) {
 	switch s.handler {
 	case "", handlerRaw:
 		return nil, nil //nolint:nilnil // tensors need none
@@ -48,7 +48,7 @@ func (h *Handler) newTask(s *settings) (task, error) {
 	case handlerTexts, handlerEmbedding:
 		return h.newTexts(s)
 	}
-	return nil, fmt.Errorf("%s: the handler %q is none of %s", settingsFile, s.handler, tasks.Listed())
+	return nil, fmt.Errorf("%s: the handler %q is none of %s", settingsFile, s.handler, settings.Listed())
 }
 
 const (
@@ -147,7 +147,7 @@ func best(values []float32, k int) []int {
 }
 
 // classified names the classes of each row: all, or the best.
-func classified(t *tensor.Tensor, s *settings, labels map[string]string, top int) ([]any, error) {
+func classified(t *tensor.Tensor, s *modelOptions, labels map[string]string, top int) ([]any, error) {
 	values, err := t.Floats()
 	if err != nil {
 		return nil, err

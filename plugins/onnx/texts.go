@@ -16,13 +16,14 @@ import (
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
 	"github.com/flambeau-serve/flambeau/internal/malformed"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/settings"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/tokenize"
 )
 
 // texts is text_classifier and embedding.
 type texts struct {
 	h         *Handler
-	settings  *settings
+	options   *modelOptions
 	tokenizer *tokenize.Tokenizer
 	limit     int
 	labels    map[string]string
@@ -51,7 +52,7 @@ const (
 	maxTokenizer  = 256 << 20
 )
 
-func (h *Handler) newTexts(s *settings) (*texts, error) {
+func (h *Handler) newTexts(s *modelOptions) (*texts, error) {
 	file, err := readBounded(filepath.Join(h.model.Dir, tokenizerFile), maxTokenizer)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("the handler %s needs the file %s beside the model", s.handler, tokenizerFile)
@@ -59,7 +60,7 @@ func (h *Handler) newTexts(s *settings) (*texts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tokenizerFile, err)
 	}
-	t := &texts{h: h, settings: s}
+	t := &texts{h: h, options: s}
 	if t.tokenizer, err = tokenize.Parse(file); err != nil {
 		return nil, err
 	}
@@ -276,8 +277,8 @@ func (t *texts) answer(j *job) (any, error) {
 		return nil, err
 	}
 	var all []any
-	if t.settings.handler == handlerTexts {
-		all, err = classified(x, t.settings, t.labels, t.settings.topK)
+	if t.options.handler == handlerTexts {
+		all, err = classified(x, t.options, t.labels, t.options.topK)
 	} else {
 		all, err = t.vectors(x, j)
 	}
@@ -308,11 +309,11 @@ func (t *texts) vectors(x *tensor.Tensor, j *job) ([]any, error) {
 				each = each[(int(x.Shape[1])-own)*width:]
 			}
 		}
-		if t.settings.pooling == poolingFirst {
+		if t.options.pooling == settings.PoolingFirst {
 			own = min(own, 1)
 		}
 		vector := mean(each, own, width)
-		if !t.settings.noNormalize {
+		if !t.options.noNormalize {
 			normalize(vector)
 		}
 		out := make([]number, width)

@@ -14,6 +14,7 @@ import (
 	"github.com/flambeau-serve/flambeau/handlersdk"
 	"github.com/flambeau-serve/flambeau/handlersdk/tensor"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/session"
+	"github.com/flambeau-serve/flambeau/plugins/onnx/settings"
 	"github.com/flambeau-serve/flambeau/plugins/onnx/tokenize"
 )
 
@@ -137,8 +138,8 @@ func TestFilledUp(t *testing.T) {
 func TestVectorsOfFilledUp(t *testing.T) {
 	t.Parallel()
 	for _, left := range []bool{false, true} {
-		for _, pooling := range []string{"", poolingFirst} {
-			h := &texts{tokenizer: &tokenize.Tokenizer{Padding: tokenize.Padding{Left: left}}, settings: &settings{pooling: pooling, noNormalize: true}}
+		for _, pooling := range []string{"", settings.PoolingFirst} {
+			h := &texts{tokenizer: &tokenize.Tokenizer{Padding: tokenize.Padding{Left: left}}, options: &modelOptions{pooling: pooling, noNormalize: true}}
 			own, filled := []float32{1, 2, 3, 6}, []float32{100, 100} // two tokens of two numbers, and one
 			values := slices.Concat(own, filled)
 			if left {
@@ -150,7 +151,7 @@ func TestVectorsOfFilledUp(t *testing.T) {
 			}
 			got, err := h.vectors(&x, &job{tokens: []tokenize.Encoded{{IDs: []int64{7, 8}}}})
 			want := "[[2 4]]"
-			if pooling == poolingFirst {
+			if pooling == settings.PoolingFirst {
 				want = "[[1 2]]"
 			}
 			if err != nil || fmt.Sprint(got) != want {

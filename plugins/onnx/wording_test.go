@@ -17,7 +17,7 @@ func TestWordsOfMalformedFilesAndRequests(t *testing.T) {
 		return err
 	}
 	file := func(text string) error {
-		_, err := parseSettings([]byte(text))
+		_, err := parseOptions([]byte(text))
 		return err
 	}
 	labels := func(text string) error {

@@ -2,6 +2,7 @@
 
 usage: misuse.py LIBRARY
 """
+
 import ctypes
 import os
 import sys

@@ -2,6 +2,7 @@
 
 usage: worker.py LIBRARY
 """
+
 import ctypes
 import json
 import multiprocessing
@@ -59,7 +60,7 @@ def first_parts(frame):
             text()
             text()
             n = number("<Q")
-            parts.append(frame[at:at + n])
+            parts.append(frame[at : at + n])
             at += n
         found.append(parts[0] if parts else b"")
     return batch, found

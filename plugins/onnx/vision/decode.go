@@ -7,8 +7,7 @@ import (
 	"fmt"
 	"image"
 	"image/color"
-	_ "image/gif" // a format of PIL's
-	_ "image/png" // another
+	_ "image/png" // a format of PIL's
 
 	_ "golang.org/x/image/bmp"  // another
 	_ "golang.org/x/image/tiff" // another
@@ -51,6 +50,9 @@ func Decode(data []byte, maxPixels int) (*RGB, error) {
 	}
 	if config.Width > maxPixels/config.Height {
 		return nil, tooLarge(config.Width, config.Height, maxPixels)
+	}
+	if format == "gif" {
+		return decodeGIF(data)
 	}
 	img, _, err := image.Decode(bytes.NewReader(data))
 	if err != nil {

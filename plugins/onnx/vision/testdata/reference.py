@@ -6,7 +6,9 @@ FOLDER/NAME.EXT is a picture, FOLDER/NAME.EXT.rgb its pixels by PIL, and FOLDER/
 image_classifier makes; FOLDER/list.json has the sizes. Needs torchvision, OpenCV, and matplotlib for its sample pictures.
 """
 
+import io
 import json
+import struct
 import sys
 from pathlib import Path
 
@@ -24,6 +26,22 @@ IMAGENET = transforms.Compose(
         transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]),
     ]
 )
+
+
+def corner(transparent):
+    """A GIF file of 6 x 5 pixels, whose picture is smaller; of its four colours one may be transparent."""
+    picture = Image.new("P", (3, 2))
+    picture.putpalette([10, 20, 30, 200, 0, 0, 0, 200, 0, 0, 0, 200])
+    picture.putdata([1, 2, 3, 3, 2, 1])
+    file = io.BytesIO()
+    picture.save(file, "GIF", optimize=False)
+    data = file.getvalue()
+    frame = data.index(b",", 13)
+    flags = data[10]
+    colours = data[13 : 13 + (6 << (flags & 7))]
+    graphics = b"" if transparent is None else bytes([0x21, 0xF9, 4, 1, 0, 0, transparent, 0])
+    place = struct.pack("<HHHHB", 2, 1, 3, 2, 0)
+    return b"GIF89a" + struct.pack("<HHBBB", 6, 5, flags, 0, 0) + colours + graphics + b"," + place + data[frame + 10 :]
 
 
 def main() -> None:
@@ -63,7 +81,11 @@ def main() -> None:
         "worst.jpg": (photo, {"quality": 1, "progressive": True}),
         "noise.jpg": (Image.effect_noise((123, 77), 200).convert("RGB"), {"quality": 100}),
         "animated.webp": (flower, {"save_all": True, "append_images": [flower.rotate(90)], "lossless": True}),
-        "animated_lossy.webp": (alpha.crop((0, 0, 200, 150)), {"save_all": True, "append_images": [alpha.crop((9, 9, 209, 159))]}),
+        "animated_lossy.webp": (
+            alpha.crop((0, 0, 200, 150)),
+            {"save_all": True, "append_images": [alpha.crop((9, 9, 209, 159))]},
+        ),
+        "transparent.gif": (alpha, {}),
         "animated.gif": (flower, {"save_all": True, "append_images": [flower.rotate(90)]}),
         "fax.tiff": (photo.convert("1"), {"compression": "group4"}),
         "fax3.tiff": (photo.convert("1"), {"compression": "group3"}),
@@ -72,6 +94,9 @@ def main() -> None:
     sizes = {}
     for name, sampling in (("440.jpg", 0x121111), ("411.jpg", 0x411111)):  # which PIL does not write
         cv2.imwrite(str(out / name), np.asarray(photo)[:, :, ::-1], [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling])
+        files[name] = (None, {})
+    for name, transparent in (("corner.gif", None), ("corner_transparent.gif", 2)):  # nor these
+        (out / name).write_bytes(corner(transparent))
         files[name] = (None, {})
     for name, (image, options) in files.items():
         if image is not None:

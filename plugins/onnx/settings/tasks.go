@@ -1,5 +1,4 @@
-// Package tasks names what an ONNX model can be served as.
-package tasks
+package settings
 
 import (
 	"slices"
