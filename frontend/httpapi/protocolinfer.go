@@ -38,9 +38,9 @@ func (a *API) infer(q *request, ref infer.ModelRef) (answer, error) {
 	default:
 		call.Request, err = oip.DecodeRequest(q.body, header)
 	}
-	if !binary && header == "" && !oip.IsParameter(err) && (err != nil || isPlain(call.Request)) {
+	if !binary && header == "" && (err != nil || isPlain(call.Request)) {
 		defer a.opts.Protocol.Trace(ref, call)()
-		return a.asTorchServe(q, ref, err == nil)
+		return a.asTorchServe(q, ref, err == nil || oip.IsParameter(err)) // what the handler makes of a parameter is its own matter
 	}
 	if err != nil {
 		return answer{}, err //nolint:wrapcheck // its faults are the client's
