@@ -49,9 +49,13 @@ func checkBox(t *testing.T) *box {
 		{ model_name: "ping" model_version: -1 input_map { key: "A" value: "x" } output_map { key: "C" value: "y" } } ] }`,
 		"uses/model-config.yaml": "ensemble:\n  steps:\n    - {model: ping, version: ../.., inputs: {x: A}, outputs: {y: B}}\n    - {model: .., inputs: {x: B}, outputs: {y: C}}\n",
 		"task/model.onnx":        onnx, "task/model-config.yaml": "minWorkers: 1\nmaxWorkers: 1\nhandler: no_such_handler\n",
-		"text/text":              "not a program\n",
-		"bare.onnx":              onnx,
-		"prog/model-config.yaml": "plugin: prog\n", "prog/prog": "#!/bin/sh\n",
+		"inner/1/model-config.yaml":   "ensemble:\n  maxBatchSize: 5\n  steps:\n    - {model: bare, inputs: {x: A}, outputs: {y: B}}\n    - {model: newest, inputs: {x: B}, outputs: {y: C}}\n    - {model: outer, inputs: {x: C}, outputs: {y: D}}\n",
+		"outer/model-config.yaml":     "ensemble:\n  maxBatchSize: 5\n  steps:\n    - {model: inner, inputs: {A: A}, outputs: {D: B}}\n",
+		"newest/9/model-config.yaml":  "ensemble:\n  steps:\n    - {model: good, inputs: {x: A}, outputs: {y: B}}\n", // takes any number of rows
+		"newest/10/model-config.yaml": "ensemble:\n  maxBatchSize: 2\n  steps:\n    - {model: good, inputs: {x: A}, outputs: {y: B}}\n",
+		"text/text":                   "not a program\n",
+		"bare.onnx":                   onnx,
+		"prog/model-config.yaml":      "plugin: prog\n", "prog/prog": "#!/bin/sh\n",
 		"many/1/model.onnx": onnx, "many/2/m.onnx": onnx, "many/10/many": "#!/bin/sh\n", "many/10/model-config.yaml": "plugin: many\n",
 	} {
 		path := filepath.Join(b.dir, file)
@@ -95,6 +99,10 @@ func TestCheck(t *testing.T) {
 		{"above", exitFound, []string{"model-config.yaml:2: error", "up to 5 rows in a request, and step 1, the model yaml, only 3", "step 2, the model bare, only 4"}, ""},
 		{"itself", exitFound, []string{"1 error and 0 warnings", "model-config.yaml:4: error: the ensemble would be made of itself: itself → itself [ensemble_circle]"}, ""},
 		{"ping pong", exitFound, []string{"model-config.yaml:4: error: ", "itself: ping → pong → ping [", "config.pbtxt:2: error: ", "itself: pong → ping → pong ["}, ""},
+		{"inner", exitFound, []string{
+			"inner/1 (inner 1): 3 errors", "itself: inner → outer → inner [", "up to 5 rows in a request, and step 1, the model bare, only 4", "step 2, the model newest, only 2",
+		}, ""},
+		{"outer", exitFound, []string{"model-config.yaml:4: error: ", "itself: outer → inner → outer ["}, ""},
 		{"uses", exitOK, []string{"uses (uses): good"}, ""},
 		{"task", exitFound, []string{
 			"1 error and", `model-config.yaml:3: error: the handler "no_such_handler" is none of image_classifier, text_classifier, embedding, object_detector, raw`, "[handler_missing]",

@@ -5,10 +5,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/flambeau-serve/flambeau/internal/config"
 	"github.com/flambeau-serve/flambeau/modelstore/archive"
+	"github.com/flambeau-serve/flambeau/modelstore/deploy"
 	"github.com/flambeau-serve/flambeau/modelstore/pbtxt"
+	"github.com/flambeau-serve/flambeau/modelstore/watch"
 )
 
 // rowsBeside gives what tells how many rows the models take that lie beside an ensemble, in the same store.
@@ -44,16 +48,25 @@ func ensembleBeside(cfg *config.Config) func(ctx context.Context, beside *archiv
 	}
 }
 
-// foldersBeside are the folders that a model may lie in beside an ensemble. The model's own comes first: the config.pbtxt of all versions lies there.
+// foldersBeside are the folders that a model may lie in beside an ensemble. The model's own comes first: the config.pbtxt of all versions lies there. The
+// highest version stands for one that is not given.
 func foldersBeside(ensemble *archive.Archive, model, version string) []string {
 	if !filepath.IsAbs(ensemble.URL) || filepath.Base(model) != model || !filepath.IsLocal(model) {
 		return nil
 	}
-	folder := filepath.Join(filepath.Dir(ensemble.URL), model)
-	if version == "" || !filepath.IsLocal(version) {
-		return []string{folder}
+	store := filepath.Dir(ensemble.URL)
+	if above, in := strings.CutSuffix(ensemble.URL, string(filepath.Separator)+filepath.FromSlash(ensemble.Source)); in { // also in the folder of a version
+		store = above
 	}
-	return []string{folder, filepath.Join(folder, version)}
+	folders := []string{filepath.Join(store, model)}
+	switch places := watch.Versions(store, model); {
+	case version == "" && len(places) > 0:
+		highest := slices.MaxFunc(places, func(a, b string) int { return deploy.CompareVersions(filepath.Base(a), filepath.Base(b)) })
+		folders = append(folders, filepath.Join(store, highest))
+	case version != "" && filepath.IsLocal(version):
+		folders = append(folders, filepath.Join(folders[0], version))
+	}
+	return folders
 }
 
 // openBeside reads what may be a model, and closes it again: only what was read of it is of use. What cannot be opened is its own check's matter.

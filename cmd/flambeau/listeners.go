@@ -81,8 +81,12 @@ func (s *server) openGRPC(ctx context.Context, api *httpapi.API, logs *logfiles.
 	return nil
 }
 
-// cannotListen adds what can be done about an address that cannot be had.
+// cannotListen adds what can be done about an address that cannot be had. Of one that is set by two keys, key is the port's: it is to blame when the port is
+// taken or needs more rights, and the host is otherwise.
 func cannotListen(cfg *config.Config, key string, err error) error {
+	if host, two := strings.CutSuffix(key, "_port"); two && !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EACCES) {
+		key = host + "_address"
+	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w; stop what uses it, or %s", err, cfg.HowToSet(key))
 	}

@@ -374,6 +374,9 @@ func openArchive(ctx context.Context, cfg *config.Config, name, temp string, log
 	if m.archive, err = open(ctx, at.url); err != nil {
 		return nil, errors.Join(fmt.Errorf("the model %s cannot be opened: %w", name, err), m.close())
 	}
+	if at.version { // as of all others that are named by a path
+		m.archive.URL = filepath.Join(at.store, at.url)
+	}
 	return m, nil
 }
 

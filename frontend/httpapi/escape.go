@@ -139,15 +139,15 @@ func writeJavaText(out *strings.Builder, b []byte) {
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
 		if r == utf8.RuneError && n <= 1 {
-			n = badEscapes(b)
+			n = replacedTogether(b)
 		}
 		out.WriteRune(r)
 		b = b[n:]
 	}
 }
 
-// malformed is the length of the piece at the beginning of b that Java's UTF-8 decoder replaces as one.
-func badEscapes(b []byte) int {
+// replacedTogether is how many bytes at the beginning of b, which is no UTF-8 there, Java's decoder replaces by one U+FFFD.
+func replacedTogether(b []byte) int {
 	follows := func(i int) bool { return i < len(b) && b[i]&0xc0 == 0x80 }
 	lead := b[0]
 	switch {

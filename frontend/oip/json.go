@@ -105,10 +105,7 @@ func DecodeRequest(body []byte, header string) (*Request, error) {
 		}
 		r.Outputs = append(r.Outputs, o)
 	}
-	if r.Params, err = DecodeParameters(j.Params); err != nil {
-		return nil, err
-	}
-	if err := flag(r.Params, paramBinaryOutputs); err != nil {
+	if r.Params, err = parameters(j.Params, checkParameters, flag(paramBinaryOutputs)); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -121,16 +118,13 @@ func decodeTensor(j *jsonTensor, tail []byte) (Tensor, []byte, error) {
 	if t.DType, err = tensor.ParseDType(j.DType); err != nil {
 		return t, nil, bad("tensor '%s': %v", j.Name, err)
 	}
-	if t.Params, err = parameters(j.Params); err != nil {
-		return t, nil, err
-	}
 	if j.Shape == nil {
 		return t, nil, bad("tensor '%s' has no shape", j.Name)
 	}
 	if _, err := tensor.Count(j.Shape); err != nil || len(j.Shape) > maxDimensions {
 		return t, nil, bad("tensor '%s': the shape is negative, or too large", j.Name)
 	}
-	if t.Shared, err = TakeShared(t.Params); err != nil {
+	if t.Params, err = parameters(j.Params, takeShared(&t.Shared)); err != nil {
 		return t, nil, err
 	}
 	_, sized := t.Params[paramBinarySize]
@@ -198,7 +192,8 @@ func RawRequest(body []byte, name, datatype string, shape []int64, batched bool)
 }
 
 // parameters reads the values of parameters. Arrays and objects have no type in the protocol; they are kept as their JSON text.
-func parameters(raw map[string]json.RawMessage) (Parameters, error) {
+// The checks see them as json.RawMessage: a text that looks alike is something else.
+func parameters(raw map[string]json.RawMessage, checks ...func(Parameters) error) (Parameters, error) {
 	if len(raw) == 0 {
 		return nil, nil //nolint:nilnil // a nil map is no parameters
 	}
@@ -217,6 +212,16 @@ func parameters(raw map[string]json.RawMessage) (Parameters, error) {
 		case json.Number:
 			p[name] = number(string(v))
 		default:
+			p[name] = json.RawMessage(bytes.TrimSpace(text))
+		}
+	}
+	for _, check := range checks {
+		if err := check(p); err != nil {
+			return nil, err
+		}
+	}
+	for name, value := range p {
+		if text, is := value.(json.RawMessage); is {
 			p[name] = string(text)
 		}
 	}

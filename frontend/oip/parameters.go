@@ -121,44 +121,48 @@ func valueText(value any) string {
 
 // DecodeParameters reads the parameters of a request from their JSON, where null is none.
 func DecodeParameters(raw map[string]json.RawMessage) (Parameters, error) {
-	p, err := parameters(raw)
-	if err != nil {
-		return nil, err
-	}
+	return parameters(raw, checkParameters)
+}
+
+// checkParameters refuses what cannot be one of a request.
+func checkParameters(p Parameters) error {
 	for _, name := range slices.Sorted(maps.Keys(p)) {
-		value := p[name]
-		if text := bytes.TrimSpace(raw[name]); text[0] == '[' || text[0] == '{' {
-			value = json.RawMessage(text)
-		}
-		if err := CheckParameter(name, value); err != nil {
-			return nil, err
+		if err := CheckParameter(name, p[name]); err != nil {
+			return err
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // decodeRequested reads an output that is asked for.
 func decodeRequested(o *jsonRequested) (Requested, error) {
 	r := Requested{Name: o.Name}
 	var err error
-	if r.Params, err = parameters(o.Params); err != nil {
-		return r, err
-	}
-	if r.Shared, err = TakeShared(r.Params); err != nil {
-		return r, err
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Params)) {
-		if err := CheckOutput(r.Name, name, r.Params[name]); err != nil {
-			return r, err
+	r.Params, err = parameters(o.Params, takeShared(&r.Shared), func(p Parameters) error {
+		for _, name := range slices.Sorted(maps.Keys(p)) {
+			if err := CheckOutput(r.Name, name, p[name]); err != nil {
+				return err
+			}
 		}
-	}
-	return r, flag(r.Params, paramBinary)
+		return nil
+	}, flag(paramBinary))
+	return r, err
 }
 
-// flag refuses a parameter that is there, and neither true nor false.
-func flag(p Parameters, name string) error {
-	if value, given := p[name]; given {
-		return expect(name, value, isTruth(value), needsTruth)
+// takeShared makes a check of TakeShared, which keeps what it finds.
+func takeShared(found **Shared) func(Parameters) error {
+	return func(p Parameters) (err error) {
+		*found, err = TakeShared(p)
+		return err
 	}
-	return nil
+}
+
+// flag makes the check that refuses a parameter that is there, and neither true nor false.
+func flag(name string) func(Parameters) error {
+	return func(p Parameters) error {
+		if value, given := p[name]; given {
+			return expect(name, value, isTruth(value), needsTruth)
+		}
+		return nil
+	}
 }

@@ -16,6 +16,9 @@ func TestParametersOfTheWrongType(t *testing.T) {
 	output := func(name, value string) string {
 		return `{` + inputs + `,"outputs":[{"name":"X","parameters":{"` + name + `":` + value + `}}]}`
 	}
+	input := func(name, value string) string {
+		return `{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","parameters":{"` + name + `":` + value + `}}]}`
+	}
 	const amount, truth = "0 or more, without a point or an exponent", "has to be true or false"
 	for _, tc := range []struct {
 		make    func(name, value string) string
@@ -46,11 +49,12 @@ func TestParametersOfTheWrongType(t *testing.T) {
 		{request, ParamSequenceStart, []string{"true", "false", "null"}, []string{`"yes"->the string "yes"`, "1->1", "0->0", "1.5->1.5", "[]->an array"}, truth, ""},
 		{request, ParamSequenceEnd, []string{"true", "false", "null"}, []string{`"yes"->the string "yes"`, "1->1"}, truth, ""},
 		{request, ParamEmptyFinal, []string{"true", "false", "null"}, []string{`"yes"->the string "yes"`, "1->1"}, truth, ""},
-		{request, paramBinaryOutputs, []string{"true", "false", "null"}, []string{`"yes"->the string "yes"`, "1->1"}, truth, ""},
+		{request, paramBinaryOutputs, []string{"true", "false", "null"}, []string{`"yes"->the string "yes"`, "1->1", "[true]->an array", "{}->an object"}, truth, ""},
 		{request, "custom", []string{"1", "1.5", `"a"`, "true", "null", "[1]", "{}"}, nil, "", ""},
-		{output, paramClasses, []string{"0", "3", "null"}, []string{`"3"->the string "3"`, "1.5->1.5", "true->true", "-1->-1"}, amount, "of output 'X'"},
-		{output, paramBinary, []string{"true", "false", "null"}, []string{`"yes"->the string "yes"`, "1->1"}, truth, ""},
-		{output, paramRegion, nil, []string{"5->5", "true->true", `""->the string ""`}, "has to be the name of a region", ""},
+		{output, paramClasses, []string{"0", "3", "null"}, []string{`"3"->the string "3"`, "1.5->1.5", "true->true", "-1->-1", "[3]->an array", "{}->an object"}, amount, "of output 'X'"},
+		{output, paramBinary, []string{"true", "false", "null"}, []string{`"yes"->the string "yes"`, "1->1", "[true]->an array", "{}->an object"}, truth, ""},
+		{output, paramRegion, nil, []string{"5->5", "true->true", `""->the string ""`, `["r"]->an array`, "{}->an object"}, "has to be the name of a region", ""},
+		{input, paramRegion, nil, []string{"5->5", `["r"]->an array`, `{"r":1}->an object`}, "has to be the name of a region", ""},
 		{output, "custom", []string{"1", "1.5", `"a"`, "true", "null", "[1]", "{}"}, nil, "", ""},
 	} {
 		for _, value := range tc.good {

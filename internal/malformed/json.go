@@ -47,7 +47,7 @@ func mismatch(wrong *json.UnmarshalTypeError) string {
 	case is == "bool":
 		is = "true or false"
 	case isNumber && isInteger(wrong.Type) && !strings.ContainsAny(number, ".eE") && (isSigned(wrong.Type) || number[0] != '-'):
-		return what + " is the number " + number + ", which is too large" + at(wrong.Offset)
+		return what + " is the number " + number + ", which is out of range" + at(wrong.Offset)
 	case isNumber:
 		is = "the " + is
 	default:

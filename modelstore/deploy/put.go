@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/flambeau-serve/flambeau/internal/fault"
@@ -149,18 +148,10 @@ func (d *Deployer) explain(u *unit, served string, swaps bool, err error) error 
 	} else if swaps {
 		delete(u.leaving, served)
 	}
-	if u.findings == "" || errors.Is(err, rollout.ErrSuperseded) || strings.Contains(u.findings, root(err).Error()) {
+	if u.findings == "" || errors.Is(err, rollout.ErrSuperseded) {
 		return err
 	}
 	return fmt.Errorf("%w; the check says: %s", err, u.findings)
-}
-
-// root is the first of a chain of errors.
-func root(err error) error {
-	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
-		err = next
-	}
-	return err
 }
 
 // adopts looks for a version that runs already although no unit stands for it. One of the same archive is the unit's from now on; one from elsewhere

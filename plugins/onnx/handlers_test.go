@@ -160,6 +160,7 @@ func TestFormsOfAPicture(t *testing.T) {
 		{Parts: []handlersdk.Part{{Name: "a", Data: file}, {Name: "b", Data: file}}},
 		{Header: []handlersdk.Field{{Name: "explain", Value: "True"}}, Parts: []handlersdk.Part{{Name: "body", Data: file}}},
 		{Header: []handlersdk.Field{{Name: "explain", Value: "False"}}, Parts: []handlersdk.Part{{Name: "body", Data: file}}},
+		{Header: formHeader(), Parts: []handlersdk.Part{{Name: "data", Data: []byte(text[:len(text)/8*4])}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +176,7 @@ func TestFormsOfAPicture(t *testing.T) {
 	for i, want := range map[int]string{
 		5: "the picture cannot be read", 6: "the request is empty", 8: "came as a form", 9: "came as a form", 10: "came as a form", 11: "came as a form",
 		12: "the request has 2 parts, and none of them is called data", 13: "no explanations",
+		15: "picture cannot be decoded",
 	} {
 		if results[i].Err == nil || !strings.Contains(results[i].Err.Error(), want) {
 			t.Errorf("form %d: %v", i, results[i].Err)
@@ -218,7 +220,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		"onnx: {image: {std: [0, 1, 1]}}":                            "cannot be 0",
 		"onnx: {image: {scale: 0}}":                                  "cannot be 0",
 		"onnx: {image: {mean: [.nan, 0, 0]}}":                        "has to be finite",
-		"handler: image_classifier\nonnx: {image: {crop: [96, 64]}}": "image.crop says a width of 96 and a height of 64, and the model has x FP32 [-1 3 224 224]",
+		"handler: image_classifier\nonnx: {image: {crop: [96, 64]}}": "pictures are made 96 wide and 64 high, which image.crop below onnx changes, and the model has x FP32 [-1 3 224 224]",
 		"# a model for each token\nhandler: text_classifier":         `wants an output of [rows, classes], and "last_hidden_state" is FP32 [-1 -1 16]`,
 		"# objects\nhandler: object_detector\nonnx: {outputs: {boxes: scores, labels: labels, scores: boxes}}": "boxes have a dimension more than scores",
 	} {

@@ -65,7 +65,7 @@ func (h *Handler) newPictures(s *modelOptions) (*pictures, error) {
 	if p.boxes == p.classes || p.boxes == p.score || p.classes == p.score {
 		return nil, fmt.Errorf("%s: name the outputs with boxes, labels and scores below onnx: outputs:; the model has %s", settingsFile, describe(h.session.Outputs))
 	}
-	if boxes, scores := h.outputShape(p.boxes), h.outputShape(p.score); boxes != nil && scores != nil && len(boxes) != len(scores)+1 {
+	if boxes, scores := h.outputShape(p.boxes), h.outputShape(p.score); boxes != nil && scores != nil && len(boxes) <= len(scores) {
 		return nil, fmt.Errorf("%s: boxes have a dimension more than scores, for their corners: name the outputs with boxes, labels and scores below onnx: outputs:; the model has %s",
 			settingsFile, describe(h.session.Outputs))
 	}
@@ -82,7 +82,7 @@ func (p *pictures) checkSize() error {
 	}
 	t := &p.transform
 	if t.Height > 0 && height > 0 && height != int64(t.Height) || t.Width > 0 && width > 0 && width != int64(t.Width) {
-		return fmt.Errorf("%s: below onnx, image.crop says a width of %d and a height of %d, and the model has %s", settingsFile, t.Width, t.Height, describe(p.h.session.Inputs))
+		return fmt.Errorf("%s: pictures are made %d wide and %d high, which image.crop below onnx changes, and the model has %s", settingsFile, t.Width, t.Height, describe(p.h.session.Inputs))
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (p *pictures) read(item *handlersdk.Item, j *job) error {
 	}
 	picture, err := vision.Decode(data, p.maxPixels)
 	switch {
-	case err != nil && saidForm(item): // most likely it is the rest of a picture
+	case err != nil && saidForm(item) && part.Name != fieldData && !errors.Is(err, vision.ErrTooLarge): // most likely it is the rest of a picture
 		return errForm()
 	case err != nil:
 		return bad("%w", err)

@@ -83,7 +83,7 @@ func (h *Handler) tensors(item *handlersdk.Item, j *job) ([]tensor.Tensor, error
 
 // only gives the one part that is a whole request.
 func only(item *handlersdk.Item) (handlersdk.Part, bool) {
-	if len(item.Parts) == 1 && (item.Parts[0].Name == "body" || item.Parts[0].Name == "data") {
+	if len(item.Parts) == 1 && (item.Parts[0].Name == fieldBody || item.Parts[0].Name == fieldData) {
 		return item.Parts[0], true
 	}
 	return handlersdk.Part{}, false

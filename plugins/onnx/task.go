@@ -315,9 +315,15 @@ func (h *Handler) warnOfLabels(shape []int64, labels map[string]string) {
 	}
 }
 
+// What the content of a request is called: a field of a form, and a body.
+const (
+	fieldData = "data"
+	fieldBody = "body"
+)
+
 // payload gives what a request of a task carries: the part that is called data, else body, as the Python handlers take it, else the only one.
 func payload(item *handlersdk.Item) (handlersdk.Part, error) {
-	for _, name := range []string{"data", "body"} {
+	for _, name := range []string{fieldData, fieldBody} {
 		if p, ok := item.Part(name); ok && len(p.Data) > 0 {
 			return p, nil
 		}
@@ -347,7 +353,7 @@ func saidForm(item *handlersdk.Item) bool {
 // misread tells of a body that was taken for a form: its fields have names and no values then, or there is not even a name.
 func misread(item *handlersdk.Item) error {
 	if len(item.Parts) == 0 && !saidForm(item) || slices.ContainsFunc(item.Parts, func(p handlersdk.Part) bool {
-		return p.Name == "" || p.Name == "body" || p.Name == "data" || len(p.Data) > 0
+		return p.Name == "" || p.Name == fieldBody || p.Name == fieldData || len(p.Data) > 0
 	}) {
 		return nil
 	}

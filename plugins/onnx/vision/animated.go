@@ -82,15 +82,7 @@ func decodeFrame(file []byte, c canvas, maxPixels int) (*RGB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the webp picture cannot be decoded: %w", err)
 	}
-	frame := &RGB{Width: config.Width, Height: config.Height, Pix: make([]byte, channels*config.Width*config.Height)}
-	switch x := img.(type) {
-	case *image.YCbCr:
-		frame.fromYCbCr(x)
-	case *image.NYCbCrA:
-		frame.fromYCbCr(&x.YCbCr)
-	default:
-		frame.fromAny(img)
-	}
+	frame := pixelsOf(img)
 	if frame.Width == c.width && frame.Height == c.height {
 		return frame, nil
 	}

@@ -58,16 +58,7 @@ func Decode(data []byte, maxPixels int) (*RGB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the %s picture cannot be decoded: %w", format, err)
 	}
-	bounds := img.Bounds()
-	out := &RGB{Width: bounds.Dx(), Height: bounds.Dy(), Pix: make([]byte, channels*bounds.Dx()*bounds.Dy())}
-	switch x := img.(type) {
-	case *image.YCbCr:
-		out.fromYCbCr(x)
-	case *image.NYCbCrA:
-		out.fromYCbCr(&x.YCbCr)
-	default:
-		out.fromAny(img)
-	}
+	out := pixelsOf(img)
 	if format == "tiff" && isNegativeFax(data) {
 		for i, v := range out.Pix {
 			out.Pix[i] = ^v
@@ -82,6 +73,20 @@ func tooLarge(width, height, maxPixels int) error {
 	return fmt.Errorf("%w: %d × %d, and %d are allowed", ErrTooLarge, width, height, maxPixels)
 }
 
+func pixelsOf(img image.Image) *RGB {
+	bounds := img.Bounds()
+	out := &RGB{Width: bounds.Dx(), Height: bounds.Dy(), Pix: make([]byte, channels*bounds.Dx()*bounds.Dy())}
+	switch x := img.(type) {
+	case *image.YCbCr:
+		out.fromYCbCr(x)
+	case *image.NYCbCrA:
+		out.fromYCbCr(&x.YCbCr)
+	default:
+		out.fromAny(img)
+	}
+	return out
+}
+
 // fromAny copies pixels without their transparency.
 func (p *RGB) fromAny(img image.Image) {
 	at, b := 0, img.Bounds()
@@ -89,6 +94,13 @@ func (p *RGB) fromAny(img image.Image) {
 		p.Pix[at], p.Pix[at+1], p.Pix[at+2] = r, g, b
 		at += channels
 	}
+	four := func(row []byte) {
+		for x := 0; x < 4*p.Width; x += 4 {
+			set(row[x], row[x+1], row[x+2])
+		}
+	}
+	whole, is := img.(*image.RGBA)
+	opaque := is && whole.Opaque()
 	for y := b.Min.Y; y < b.Max.Y; y++ {
 		switch i := img.(type) { // the kinds that large files have; the others take many times as long
 		case *image.Gray:
@@ -103,11 +115,13 @@ func (p *RGB) fromAny(img image.Image) {
 			}
 			continue
 		case *image.NRGBA:
-			row := i.Pix[i.PixOffset(b.Min.X, y):][:4*p.Width]
-			for x := 0; x < len(row); x += 4 {
-				set(row[x], row[x+1], row[x+2])
-			}
+			four(i.Pix[i.PixOffset(b.Min.X, y):])
 			continue
+		case *image.RGBA:
+			if opaque {
+				four(i.Pix[i.PixOffset(b.Min.X, y):])
+				continue
+			}
 		}
 		for x := b.Min.X; x < b.Max.X; x++ {
 			c, _ := color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA)

@@ -32,8 +32,9 @@ type jpegPart struct {
 	id            byte
 	h, v          int
 	table         byte
-	width, height int // samples
-	wide, high    int // blocks, with those that only fill up the last units
+	quant         *[64]int32 // of that number, when its first scan began
+	width, height int        // samples
+	wide, high    int        // blocks, with those that only fill up the last units
 	plane         []byte
 	coefficients  []int16 // of a progressive file
 	prediction    int32
@@ -66,7 +67,7 @@ const (
 // What bounds how often a file may go over its picture: a few bytes are enough to go over all of it, and files in use do so ten times or less.
 const (
 	mostScans  = 500
-	mostRounds = 32      // over all the blocks of a component that has as many as the picture
+	mostRounds = 20      // over all the blocks of a component that has as many as the picture
 	freeBlocks = 4 << 20 // besides
 )
 
@@ -154,7 +155,7 @@ func (f *jpegFile) read(marker byte, s []byte, maxPixels int) error {
 		}
 		f.restart = int(binary.BigEndian.Uint16(s))
 	case markAPP0:
-		f.jfif = f.jfif || len(s) >= 12 && string(s[:5]) == "JFIF\x00"
+		f.jfif = f.jfif || len(s) >= 14 && string(s[:5]) == "JFIF\x00"
 	case markAPP14:
 		if len(s) >= 12 && string(s[:5]) == "Adobe" {
 			f.adobe = int(s[11])

@@ -174,8 +174,11 @@ func (f *jpegFile) scanPart(h *scanHead, id, tables byte) (*jpegPart, error) {
 		return nil, invalid("a scan has a component or a table that there is not")
 	}
 	part := &f.parts[at]
-	if slices.Contains(h.parts, part) {
-		return nil, invalid("a scan has a component twice")
+	if slices.Contains(h.parts, part) || !f.progressive && part.seen {
+		return nil, invalid("a component is there twice")
+	}
+	if part.quant == nil { // what its first scan finds holds for the others
+		part.quant = f.quant[part.table]
 	}
 	if h.first == 0 && h.high == 0 && f.direct[direct] == nil || h.last > 0 && f.other[other] == nil {
 		return nil, invalid("a scan's Huffman table is missing")
@@ -229,12 +232,14 @@ func (f *jpegFile) unit(h *scanHead, x, y int) error {
 		return errTruncated
 	case f.bits.short && f.progressive:
 		return nil // the rest of the scan is not there
-	case len(h.parts) == 1:
-		return f.block(h, 0, x, y)
+	}
+	gone := f.bits.short // what follows in the scan is not there
+	if len(h.parts) == 1 {
+		return f.block(h, 0, x, y, gone)
 	}
 	for i, p := range h.parts {
 		for k := range p.h * p.v {
-			if err := f.block(h, i, x*p.h+k%p.h, y*p.v+k/p.h); err != nil {
+			if err := f.block(h, i, x*p.h+k%p.h, y*p.v+k/p.h, gone); err != nil {
 				return err
 			}
 		}
@@ -267,8 +272,8 @@ func (f *jpegFile) restartHere() {
 	f.reset()
 }
 
-// block reads one block of a scan.
-func (f *jpegFile) block(h *scanHead, i, x, y int) error {
+// block reads one block of a scan, or takes it for empty.
+func (f *jpegFile) block(h *scanHead, i, x, y int, gone bool) error {
 	p := h.parts[i]
 	if f.progressive {
 		c := p.coefficients[64*(y*p.wide+x):][:64]
@@ -285,22 +290,21 @@ func (f *jpegFile) block(h *scanHead, i, x, y int) error {
 		}
 		return nil
 	}
-	quant := f.quant[p.table]
-	if quant == nil {
+	if p.quant == nil {
 		return invalid("a quantization table is missing")
 	}
 	var c [64]int32
-	if !f.bits.short {
+	if !gone {
 		b := &f.bits
 		p.prediction += b.signed(int(b.code(h.direct[i]) & 15))
-		c[0] = int32(int16(p.prediction)) * quant[0]
+		c[0] = int32(int16(p.prediction)) * p.quant[0]
 		table := h.other[i]
 		for k := 1; k < 64; k++ {
 			code := b.code(table)
 			k += int(code >> 4)
 			if size := int(code & 15); size > 0 {
 				at := zigzag[k]
-				c[at] = b.signed(size) * quant[at]
+				c[at] = b.signed(size) * p.quant[at]
 			} else if code != 0xf0 {
 				break
 			}
@@ -392,15 +396,14 @@ func (f *jpegFile) fromCoefficients(p *jpegPart) error {
 	if p.coefficients == nil {
 		return nil
 	}
-	quant := f.quant[p.table]
-	if quant == nil {
+	if p.quant == nil {
 		return invalid("a quantization table is missing")
 	}
 	for y := range p.high {
 		for x := range p.wide {
 			var c [64]int32
 			for i, v := range p.coefficients[64*(y*p.wide+x):][:64] {
-				c[i] = int32(v) * quant[i]
+				c[i] = int32(v) * p.quant[i]
 			}
 			inverse(&c, p.plane[64*y*p.wide+8*x:], 8*p.wide)
 		}

@@ -23,20 +23,22 @@ func ImageNet() Transform {
 	}
 }
 
-// Apply gives the numbers of an input, and its height and width. It refuses to make more than MaxPixels of a picture.
+// Apply gives the numbers of an input, and its height and width. It refuses to make more than MaxPixels of a picture, also on the way.
 func (t *Transform) Apply(p *RGB) (values []float32, height, width int, err error) {
 	width, height = p.Width, p.Height
 	crops := t.Width > 0 && t.Height > 0
 	switch {
-	case t.Stretch && crops:
-		width, height = t.Width, t.Height
+	case t.Stretch && crops: // the rows come first, all of them in the new width
+		if width, height = t.Width, t.Height; width > MaxPixels/p.Height || height > MaxPixels/p.Width {
+			return nil, 0, 0, fmt.Errorf("%w to be made %d × %d: %d × %d", ErrTooLarge, width, height, p.Width, p.Height)
+		}
 	case t.Resize > 0:
 		width, height = shorterSide(width, height, t.Resize)
 	}
 	switch {
 	case crops:
 		p = resizedCenter(p, max(width, 1), max(height, 1), t.Width, t.Height)
-	case height > 0 && width > MaxPixels/height:
+	case t.Resize > 0 && width > MaxPixels/height:
 		return nil, 0, 0, fmt.Errorf("%w once its shorter side is %d: %d × %d, and %d are allowed", ErrTooLarge, t.Resize, width, height, MaxPixels)
 	default:
 		p = Resize(p, width, height)

@@ -1,6 +1,7 @@
 package vision
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -103,6 +104,13 @@ func TestLongAndThin(t *testing.T) {
 	if _, _, _, err := transform.Apply(p); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%v", err)
 	}
+	transform = Transform{Width: 640, Height: 640, Stretch: true}
+	for range 2 {
+		if _, _, _, err := transform.Apply(p); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("stretched: %v", err)
+		}
+		p.Width, p.Height = p.Height, p.Width
+	}
 }
 
 // TestMiddles: the part that is computed is that of the whole picture, with a border around what is smaller.
@@ -166,6 +174,8 @@ func TestBrokenJPEG(t *testing.T) {
 		"no sampling":    {file(frame(3, 0x01)), "sampling factors"},
 		"two frames":     {file(frame(3, 0x11), frame(3, 0x11)), "two frames"},
 		"too many codes": {file(segment(markDHT, append(append([]byte{0, 3}, make([]byte, 15)...), 0, 0, 0)...)), "more codes than fit"},
+		"scanned twice":  {file(quant, segment(markSOF0, 8, 0, 3, 0, 9, 3, 1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0), table(0), table(0x10), scan, []byte{0}, scan, []byte{0}, end), "a component is there twice"},
+		"501 scans":      {file(quant, segment(markSOF2, 8, 0, 3, 0, 9, 1, 1, 0x11, 0), table(0), bytes.Repeat(segment(markSOS, 1, 1, 0, 0, 0, 0), 501), end), "more than 500 scans"},
 		"arithmetic":     {file(segment(0xc9, 8, 0, 3, 0, 9, 1, 1, 0x11, 0)), "not supported"},
 		"twelve bits":    {file(segment(markSOF1, 12, 0, 3, 0, 9, 1, 1, 0x11, 0)), "12 bits"},
 	} {
@@ -221,9 +231,10 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		transform := Transform{Resize: 8, Width: 7, Height: 9, Scale: 1}
-		if values, h, w, err := transform.Apply(p); err != nil || len(values) != channels*h*w {
-			t.Errorf("%d values for %d × %d", len(values), w, h)
+		for _, transform := range []Transform{{Resize: 8, Width: 7, Height: 9, Scale: 1}, {Width: 7, Height: 9, Stretch: true}} {
+			if values, h, w, err := transform.Apply(p); err != nil || len(values) != channels*h*w {
+				t.Errorf("%d values for %d × %d", len(values), w, h)
+			}
 		}
 	})
 }

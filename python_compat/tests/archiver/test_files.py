@@ -1,6 +1,7 @@
 """An archive appears whole or not at all, and holds what was asked for, whatever lies around it."""
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -97,7 +98,7 @@ def test_interrupted(work):
     assert os.listdir("store") == []
 
 
-def test_interrupted_with_an_open_member(work, monkeypatch, caplog):
+def test_interrupted_with_an_open_member(work, monkeypatch, caplog, capfd):
     begin = zipfile.ZipFile.open
     members = []
 
@@ -108,7 +109,10 @@ def test_interrupted_with_an_open_member(work, monkeypatch, caplog):
     monkeypatch.setattr(zipfile.ZipFile, "open", interrupted)
     monkeypatch.setattr(sys, "argv", ["model_archiver", *MODEL[3:], "--export-path", "store"])
     assert main() == 130
+    members.clear()
+    gc.collect()
     assert caplog.messages == ["Interrupted: no archive was made."]
+    assert capfd.readouterr().err == ""
     assert os.listdir("store") == []
 
 

@@ -44,6 +44,18 @@ def corner(transparent):
     return b"GIF89a" + struct.pack("<HHBBB", 6, 5, flags, 0, 0) + colours + graphics + b"," + place + data[frame + 10 :]
 
 
+def spoilt(name, picture, options):
+    """A JPEG file with other quantization tables before its second scan, or one that ends early, and says that it does."""
+    file = io.BytesIO()
+    picture.save(file, "JPEG", **options)
+    data = file.getvalue()
+    if not name.startswith("requantized"):
+        return data[: len(data) * 2 // 3] + b"\xff\xd9"
+    second = data.index(b"\xff\xda", data.index(b"\xff\xda") + 2)
+    tables = b"".join(bytes([0xFF, 0xDB, 0, 67, number]) + bytes([99]) * 64 for number in (0, 1))
+    return data[:second] + tables + data[second:]
+
+
 def main() -> None:
     out = Path(sys.argv[1])
     photo = Image.open(Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg").convert("RGB")
@@ -97,6 +109,9 @@ def main() -> None:
         files[name] = (None, {})
     for name, transparent in (("corner.gif", None), ("corner_transparent.gif", 2)):  # nor these
         (out / name).write_bytes(corner(transparent))
+        files[name] = (None, {})
+    for name, options in (("requantized.jpg", {"progressive": True}), ("short.jpg", {})):
+        (out / name).write_bytes(spoilt(name, flower, options))
         files[name] = (None, {})
     for name, (image, options) in files.items():
         if image is not None:

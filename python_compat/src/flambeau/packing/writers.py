@@ -40,7 +40,8 @@ def _new_zip(stream: BinaryIO, method: int) -> Iterator[zipfile.ZipFile]:
         yield archive
         archive.close()
     finally:
-        archive.fp = None  # one that failed or was interrupted is removed: it need not be closed, and might not let itself be
+        if archive.fp is not None:  # it is removed: closing it could fail after an interruption, and so could its members
+            archive.fp, archive.mode = io.BytesIO(), "r"
 
 
 def add_to_zip(archive: zipfile.ZipFile, entry: Entry) -> None:
