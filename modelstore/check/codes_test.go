@@ -3,7 +3,6 @@ package check
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -327,16 +326,7 @@ func (p *planted) stored(t *testing.T) *archive.Archive {
 	t.Helper()
 	dir := t.TempDir()
 	name := p.store(t, dir)
-	store, err := archive.New(archive.Options{Store: dir, Temp: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	a, err := store.Open(t.Context(), name)
+	a, err := storeAt(t, dir).Open(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,11 @@ func storeOf(t *testing.T, files map[string]string) *archive.Store {
 	for name, text := range files {
 		writeFile(t, filepath.Join(dir, name), text)
 	}
+	return storeAt(t, dir)
+}
+
+func storeAt(t *testing.T, dir string) *archive.Store {
+	t.Helper()
 	store, err := archive.New(archive.Options{Store: dir, Temp: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
