@@ -125,7 +125,11 @@ func TestWorkersThatDoNotStartAreExplained(t *testing.T) {
 					first.Die(errors.New("killed"))
 					mu.Unlock()
 				}
-				time.Sleep(5 * time.Minute)
+				tick := time.NewTicker(time.Second)
+				defer tick.Stop()
+				for d := is(t, s); len(d.Workers) > 0 && d.Workers[0].State != "failed"; d = is(t, s) { // it is given up, or not needed any more
+					<-tick.C
+				}
 				for range 2 { // the second one comes while nothing is tried
 					_, err := s.Submit(t.Context(), model, item("a"))
 					_, setting, _ := fault.Details(err)
@@ -138,6 +142,15 @@ func TestWorkersThatDoNotStartAreExplained(t *testing.T) {
 			})
 		})
 	}
+}
+
+func is(t *testing.T, s *scene) rollout.Description {
+	t.Helper()
+	d, err := s.models.Describe(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 func TestConcurrencyIsBounded(t *testing.T) {

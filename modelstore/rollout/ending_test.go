@@ -29,10 +29,7 @@ func TestSealedManagerTakesNothingNewAndServesOn(t *testing.T) {
 
 func TestSealEndsRegistrationsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := fakes{load: func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}}.launcher()
+		l := stuck().launcher()
 		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
 		begun := time.Now()
 		var all sync.WaitGroup

@@ -122,6 +122,37 @@ func (h *house) describe(t *testing.T, name string) Description {
 	return d
 }
 
+// await looks at a model every second of the bubble's time until it is as wanted, for an hour at most.
+func (h *house) await(t *testing.T, name string, is func(Description) bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for begun := time.Now(); !is(h.describe(t, name)); <-tick.C {
+		if time.Since(begun) > time.Hour {
+			t.Fatalf("it did not come to that: %+v", h.describe(t, name))
+		}
+	}
+}
+
+// stuck are instances whose load does not end before it is given up.
+func stuck() fakes {
+	return fakes{load: func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}}
+}
+
+// mendable are instances that do not load, until somebody mends them.
+func mendable(why string) (f fakes, mend func()) {
+	var mended atomic.Bool
+	return fakes{load: func(context.Context) error {
+		if mended.Load() {
+			return nil
+		}
+		return errors.New(why)
+	}}, func() { mended.Store(true) }
+}
+
 func register(t *testing.T, h *house, s Spec) Registered {
 	t.Helper()
 	r, err := h.Register(t.Context(), s)
@@ -452,10 +483,7 @@ func TestEventsTellTheWholeLife(t *testing.T) {
 
 func TestUnregisterWhileItIsDeploying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := fakes{load: func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}}.launcher()
+		l := stuck().launcher()
 		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
 		var all sync.WaitGroup
 		all.Go(func() {

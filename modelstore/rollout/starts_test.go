@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,11 +39,11 @@ func TestFailedLoadIsRetriedUntilTheWindowIsOver(t *testing.T) {
 		a.Settings.MaxRetryTimeout = new(12 * time.Second)
 		h := newHouse(t, l, archives{"a.mar": a}, nil)
 		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(1)})
-		time.Sleep(time.Second / 2)
+		synctest.Wait()
 		if d := h.describe(t, "a"); d.State != "failed" || d.Reason != "no" || d.Workers[0].State != "waiting" || !h.Healthy() {
 			t.Errorf("while it is tried again: %+v, healthy %v", d, h.Healthy())
 		}
-		time.Sleep(time.Minute)
+		h.await(t, "a", func(d Description) bool { return d.Workers[0].State == "failed" })
 		if n := len(l.Specs()); n != 6 { // after 0, 1, 2, 4, 7 and 12 seconds
 			t.Errorf("%d starts in the window of 12 s, want 6", n)
 		}
@@ -60,10 +59,7 @@ func TestFailedLoadIsRetriedUntilTheWindowIsOver(t *testing.T) {
 
 func TestStartupTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := fakes{load: func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}}.launcher()
+		l := stuck().launcher()
 		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
 		begun := time.Now()
 		_, err := h.Register(t.Context(), Spec{URL: "a.mar", StartupTimeout: new(33 * time.Second), Synchronous: true})
@@ -95,14 +91,8 @@ func TestStartFailures(t *testing.T) {
 // TestStartsThatAlwaysFail: nobody waits for a worker that has never come up and has failed a few times, but in one of the starts that may end well.
 func TestStartsThatAlwaysFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mended atomic.Bool
-		l := fakes{load: func(context.Context) error {
-			if mended.Load() {
-				return nil
-			}
-			return errors.New("there is no such library")
-		}}.launcher()
-		h := newHouse(t, l, archives{"a.mar": named("a", "1.0")}, nil)
+		broken, mend := mendable("there is no such library")
+		h := newHouse(t, broken.launcher(), archives{"a.mar": named("a", "1.0")}, nil)
 		register(t, h, Spec{URL: "a.mar"})
 		begun := time.Now()
 		for range 3 { // the first waits, and the others come in a pause
@@ -113,12 +103,8 @@ func TestStartsThatAlwaysFail(t *testing.T) {
 		if took := time.Since(begun); took != delay(2)+delay(3) {
 			t.Errorf("it took %s", took)
 		}
-		mended.Store(true)
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for h.describe(t, "a").State != "serving" {
-			<-tick.C
-		}
+		mend()
+		h.await(t, "a", func(d Description) bool { return d.State == "serving" })
 		if got, err := predict(t, h, "a", "x"); err != nil || got != "x" {
 			t.Errorf("%q, %v", got, err)
 		}
@@ -128,19 +114,13 @@ func TestStartsThatAlwaysFail(t *testing.T) {
 
 func TestScalingReplacesWorkersThatGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mended atomic.Bool
-		l := fakes{load: func(context.Context) error {
-			if mended.Load() {
-				return nil
-			}
-			return errors.New("no")
-		}}.launcher()
+		broken, mend := mendable("no")
 		a := named("a", "1.0")
 		a.Settings.MaxRetryTimeout = new(time.Second)
-		h := newHouse(t, l, archives{"a.mar": a}, nil)
+		h := newHouse(t, broken.launcher(), archives{"a.mar": a}, nil)
 		register(t, h, Spec{URL: "a.mar", InitialWorkers: new(1)})
-		time.Sleep(time.Minute)
-		mended.Store(true)
+		h.await(t, "a", func(d Description) bool { return d.Workers[0].State == "failed" })
+		mend()
 		if err := h.Scale(t.Context(), infer.ModelRef{Name: "a"}, 1, 1, true); err != nil {
 			t.Error(err)
 		}
